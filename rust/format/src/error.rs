@@ -1,0 +1,63 @@
+//! Why bytes or names are not what they should be.
+
+/// A name that cannot be used, or stored bytes that are not what the format says.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FormatError {
+    /// The object does not begin with the magic of a manifest.
+    #[error("not a manifest: it starts with {found:02x?}")]
+    BadMagic {
+        /// The first bytes found.
+        found: [u8; 4],
+    },
+    /// Written by a later release.
+    #[error("format version {found} is not known to this release, which reads up to {known}")]
+    UnknownVersion {
+        /// Version in the object.
+        found: u16,
+        /// Highest version this release reads.
+        known: u16,
+    },
+    /// Written with a feature that this release cannot read.
+    #[error("the segment needs format features {unknown:#06x} that this release does not have")]
+    UnknownFeatures {
+        /// The unknown bits.
+        unknown: u16,
+    },
+    /// Fewer or more bytes than announced.
+    #[error("{what} has {found} bytes instead of {expected}")]
+    WrongLength {
+        /// What was measured.
+        what: &'static str,
+        /// Bytes announced.
+        expected: u64,
+        /// Bytes found.
+        found: u64,
+    },
+    /// The checksum does not fit the bytes.
+    #[error("{what} has CRC-32 {found:08x} instead of {expected:08x}")]
+    WrongChecksum {
+        /// What was checked.
+        what: String,
+        /// CRC-32 written down.
+        expected: u32,
+        /// CRC-32 of the bytes.
+        found: u32,
+    },
+    /// A field or a relation between fields is out of the format's rules.
+    #[error("malformed {what}: {reason}")]
+    Malformed {
+        /// What was read.
+        what: &'static str,
+        /// Which rule it breaks.
+        reason: String,
+    },
+}
+
+impl FormatError {
+    pub(crate) fn malformed(what: &'static str, reason: impl Into<String>) -> Self {
+        FormatError::Malformed {
+            what,
+            reason: reason.into(),
+        }
+    }
+}
