@@ -1,0 +1,178 @@
+//! The commands.
+
+use std::{error::Error, io::Write, sync::Arc};
+
+use alluvium_engine::{
+    Engine,
+    config::{Config, StartupProbe},
+};
+use alluvium_format::{ChunkIndex, IndexType, MANIFEST_BYTES_MAX, Manifest, Unverified};
+use alluvium_store::{Key, ObjectStore};
+
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Keys asked for in one listing request: S3's limit.
+const PAGE: u32 = 1000;
+
+const MANIFEST_SUFFIX: &str = ".manifest";
+
+type Settings = Vec<(String, String)>;
+
+pub(crate) fn print(text: &str) -> Result<bool> {
+    std::io::stdout().write_all(text.as_bytes())?;
+    Ok(true)
+}
+
+pub(crate) fn probe(settings: Settings) -> Result<bool> {
+    match Engine::open(settings) {
+        Ok(engine) => {
+            engine.close();
+            println!("ok: the store can be used with these settings");
+            Ok(true)
+        }
+        Err(error) => {
+            println!("FAIL: {error}");
+            Ok(false)
+        }
+    }
+}
+
+pub(crate) fn list(settings: Settings, prefix: &str) -> Result<bool> {
+    let (engine, key_prefix) = open(settings)?;
+    let (mut segments, mut bytes) = (0u64, 0u64);
+    for key in engine.block_on(manifest_keys(&*engine.store(), &format!("{key_prefix}{prefix}")))? {
+        let manifest = engine.block_on(read_manifest(&*engine.store(), &key))?;
+        println!("{}\t{key}", manifest.chunks().stored_length());
+        segments += 1;
+        bytes += manifest.chunks().stored_length();
+    }
+    println!("{segments} segments, {bytes} bytes");
+    Ok(true)
+}
+
+pub(crate) fn show(settings: Settings, key: &str) -> Result<bool> {
+    let (engine, _) = open(settings)?;
+    let key = Key::new(key)?;
+    let manifest = engine.block_on(read_manifest(&*engine.store(), &key))?;
+    let (segment, chunks) = (manifest.segment(), manifest.chunks());
+    println!("topic            {} ({})", segment.topic, segment.topic_id);
+    println!("partition        {}", segment.partition);
+    println!("segment id       {}", segment.segment_id);
+    println!("offsets          {} to {}", segment.start_offset, segment.end_offset);
+    println!("max timestamp    {} ms", segment.max_timestamp_ms);
+    println!(
+        "copied by        broker {}, {}, at {} ms",
+        segment.broker_id,
+        manifest.writer(),
+        segment.event_timestamp_ms
+    );
+    println!(
+        "segment          {} bytes, CRC-32 {:08x}",
+        chunks.plain_length(),
+        chunks.plain_crc32().value()
+    );
+    println!(
+        "object           {} bytes, CRC-32 {:08x}",
+        chunks.stored_length(),
+        chunks.object_crc32().value()
+    );
+    println!(
+        "chunks           {} of {} bytes",
+        chunks.chunks().len(),
+        chunks.chunk_size().bytes()
+    );
+    for epoch in &segment.leader_epochs {
+        println!("leader epoch     {} from offset {}", epoch.epoch, epoch.start_offset);
+    }
+    for index_type in IndexType::ALL {
+        match manifest.index(index_type) {
+            Some(index) => println!("{:<16} {} bytes", index_type.name(), index.bytes().len()),
+            None => println!("{:<16} none", index_type.name()),
+        }
+    }
+    Ok(true)
+}
+
+pub(crate) fn verify(settings: Settings, keys: Vec<String>) -> Result<bool> {
+    let (engine, key_prefix) = open(settings)?;
+    let store = engine.store();
+    let keys = if keys.is_empty() {
+        engine.block_on(manifest_keys(&*store, &key_prefix))?
+    } else {
+        keys.into_iter().map(Key::new).collect::<std::result::Result<_, _>>()?
+    };
+    let mut bad = 0u64;
+    for key in &keys {
+        match engine.block_on(verify_segment(&*store, key)) {
+            Ok(bytes) => println!("ok\t{bytes}\t{key}"),
+            Err(error) => {
+                bad += 1;
+                println!("BAD\t{key}\t{error}");
+            }
+        }
+    }
+    println!("{} segments verified, {bad} bad", keys.len());
+    Ok(bad == 0)
+}
+
+/// An engine that has not tried the store: the command itself will, and read-only rights must do.
+fn open(settings: Settings) -> Result<(Arc<Engine>, String)> {
+    let config = Config {
+        startup_probe: StartupProbe::Off,
+        ..Config::parse(settings)?
+    };
+    let prefix = config.key_prefix.as_str().to_owned();
+    Ok((Engine::with_config(config)?, prefix))
+}
+
+async fn manifest_keys(store: &dyn ObjectStore, prefix: &str) -> Result<Vec<Key>> {
+    let mut keys = Vec::new();
+    let mut start_after: Option<String> = None;
+    loop {
+        let page = store.list(prefix, start_after.as_deref(), PAGE).await?;
+        for object in &page.objects {
+            if object.key.ends_with(MANIFEST_SUFFIX) {
+                keys.push(Key::new(object.key.clone())?);
+            }
+        }
+        match page.objects.last() {
+            Some(last) if page.has_more => start_after = Some(last.key.clone()),
+            _ => return Ok(keys),
+        }
+    }
+}
+
+async fn read_manifest(store: &dyn ObjectStore, key: &Key) -> Result<Manifest> {
+    let object = store.get(key, None).await?;
+    if object.object_length > MANIFEST_BYTES_MAX {
+        return Err(format!("{key} has {} bytes and is no manifest", object.object_length).into());
+    }
+    Ok(Manifest::decode(object.collect().await?)?)
+}
+
+/// Reads every chunk and checks it; the bytes of the `.log` object.
+async fn verify_segment(store: &dyn ObjectStore, key: &Key) -> Result<u64> {
+    let manifest = read_manifest(store, key).await?;
+    let stem = key
+        .as_str()
+        .strip_suffix(MANIFEST_SUFFIX)
+        .ok_or("the key does not end in .manifest")?;
+    let log = Key::new(format!("{stem}.log"))?;
+    let chunks = manifest.chunks();
+    let found = store.head(&log).await?.length;
+    if found != chunks.stored_length() {
+        return Err(format!("{log} has {found} bytes instead of {}", chunks.stored_length()).into());
+    }
+    for index in (0..).map(ChunkIndex) {
+        let (Some(range), Some(expected)) = (chunks.stored_range(index), chunks.stored_crc32(index)) else {
+            break;
+        };
+        let bytes = store
+            .get(&log, Some(range.start.0..range.end.0))
+            .await?
+            .collect()
+            .await?;
+        Unverified::new(bytes).verify(|| format!("chunk {}", index.0), expected)?;
+    }
+    Ok(found)
+}

@@ -1,0 +1,183 @@
+//! The one memory budget of an instance.
+//!
+//! # Purpose
+//! Bounds the bytes that copies and loads hold at once. The cache's own limit is taken from the same total beforehand.
+//!
+//! # Invariants
+//! * A buffer gives its bytes back when it is dropped, wherever that happens.
+//! * Waiters are served in order, so a large request is not starved by small ones.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::{Error, Result};
+
+/// Bytes per permit: the semaphore counts in u32, a budget may be larger.
+const PERMIT_BYTES: u64 = 4096;
+
+/// The budget.
+#[derive(Debug)]
+pub struct Budget {
+    permits: Arc<Semaphore>,
+    total: u64,
+}
+
+/// Bytes taken from the budget until dropped.
+#[derive(Debug)]
+pub struct Reservation {
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Budget {
+    /// A budget of `total` bytes.
+    pub fn new(total: u64) -> Self {
+        let permits = usize::try_from(total / PERMIT_BYTES)
+            .unwrap_or(usize::MAX)
+            .min(Semaphore::MAX_PERMITS);
+        Budget {
+            permits: Arc::new(Semaphore::new(permits)),
+            total: permits as u64 * PERMIT_BYTES,
+        }
+    }
+
+    /// The whole budget in bytes.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Bytes taken now.
+    pub fn in_use(&self) -> u64 {
+        self.total
+            .saturating_sub(self.permits.available_permits() as u64 * PERMIT_BYTES)
+    }
+
+    /// Waits for `bytes`; a request over the whole budget gets the whole budget, so that it can be served at all.
+    ///
+    /// # Cancel safety
+    /// Dropping it takes nothing.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Closed`] when the instance closes.
+    pub async fn reserve(&self, bytes: u64) -> Result<Reservation> {
+        let permits = u32::try_from(bytes.min(self.total).div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
+        let permit = Arc::clone(&self.permits)
+            .acquire_many_owned(permits)
+            .await
+            .map_err(|_| Error::closed())?;
+        Ok(Reservation { _permit: permit })
+    }
+}
+
+/// Buffers of one size that are used again, since a fresh one costs a page fault for every 4 KiB.
+#[derive(Debug)]
+pub(crate) struct BufferPool {
+    free: Mutex<Vec<Vec<u8>>>,
+    buffers_max: usize,
+}
+
+impl BufferPool {
+    pub(crate) fn new(buffers_max: usize) -> Arc<Self> {
+        Arc::new(BufferPool {
+            free: Mutex::new(Vec::new()),
+            buffers_max,
+        })
+    }
+
+    /// An empty buffer with room for at least `capacity` bytes.
+    pub(crate) fn take(self: &Arc<Self>, capacity: usize, reservation: Reservation) -> PooledBuffer {
+        let reused = {
+            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
+            free.iter()
+                .position(|buffer| buffer.capacity() >= capacity)
+                .map(|position| free.swap_remove(position))
+        };
+        let bytes = reused.unwrap_or_else(|| Vec::with_capacity(capacity));
+        PooledBuffer {
+            bytes,
+            pool: Arc::clone(self),
+            _reservation: reservation,
+        }
+    }
+
+    /// Frees the buffers that nobody uses, once no copy is running.
+    pub(crate) fn clear(&self) {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+/// A buffer that goes back to its pool, and its bytes to the budget.
+#[derive(Debug)]
+pub(crate) struct PooledBuffer {
+    pub(crate) bytes: Vec<u8>,
+    pool: Arc<BufferPool>,
+    _reservation: Reservation,
+}
+
+impl PooledBuffer {
+    /// Shares the filled buffer without a copy; the last user gives it back.
+    pub(crate) fn share(self) -> Bytes {
+        Bytes::from_owner(self)
+    }
+}
+
+impl AsRef<[u8]> for PooledBuffer {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Drop for PooledBuffer {
+    fn drop(&mut self) {
+        let mut buffer = std::mem::take(&mut self.bytes);
+        buffer.clear();
+        let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
+        if free.len() < self.pool.buffers_max {
+            free.push(buffer);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn bytes_come_back_and_waiters_are_served_in_order() {
+        let budget = Arc::new(Budget::new(10 * PERMIT_BYTES));
+        let first = budget.reserve(8 * PERMIT_BYTES).await.unwrap();
+        assert_eq!(budget.in_use(), 8 * PERMIT_BYTES);
+        let large = tokio::spawn({
+            let budget = Arc::clone(&budget);
+            async move { budget.reserve(9 * PERMIT_BYTES).await }
+        });
+        tokio::task::yield_now().await;
+        // There would be room for this one, but the large one came first.
+        let small = tokio::time::timeout(Duration::from_millis(20), budget.reserve(PERMIT_BYTES)).await;
+        assert!(small.is_err());
+        drop(first);
+        drop(large.await.unwrap().unwrap());
+        assert_eq!(budget.in_use(), 0);
+        drop(budget.reserve(u64::MAX).await.unwrap());
+        assert_eq!(budget.in_use(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_shared_buffer_returns_once_its_last_user_is_gone() {
+        let budget = Budget::new(1 << 20);
+        let pool = BufferPool::new(1);
+        let mut buffer = pool.take(1000, budget.reserve(1000).await.unwrap());
+        buffer.bytes.extend_from_slice(b"abc");
+        let shared = buffer.share();
+        let part = shared.slice(1..);
+        drop(shared);
+        assert_eq!((&part[..], budget.in_use()), (&b"bc"[..], 4096));
+        drop(part);
+        assert_eq!(budget.in_use(), 0);
+        let again = pool.take(10, budget.reserve(10).await.unwrap());
+        assert!(again.bytes.capacity() >= 1000 && again.bytes.is_empty());
+    }
+}

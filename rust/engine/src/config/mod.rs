@@ -1,0 +1,241 @@
+//! Settings: from Kafka's text map to checked types, once.
+//!
+//! # Purpose
+//! [`KEYS`] is the one table of settings; parsing, documentation and the boundary read it.
+//!
+//! # Invariants
+//! * An unknown key is an error that names the nearest known one: Kafka itself checks no `rsm.config.*` key.
+//! * Every error names its key. A secret is never part of a message.
+//!
+//! # Not here
+//! Whether the store can be reached: see [`crate::probe`].
+
+mod table;
+mod values;
+
+use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+
+use alluvium_format::{ChunkSize, KeyPrefix};
+use alluvium_store::{
+    file::FileConfig,
+    layer::Policies,
+    s3::{CredentialsSource, S3Config, Secret},
+};
+
+pub use table::{KEYS, KeyDefinition, Owner, ValueType, markdown};
+use tracing::level_filters::LevelFilter;
+use values::Settings;
+
+use crate::{Error, Result};
+
+/// Parts that must fit into the memory for uploads: one is sent while the next is read.
+const PARTS_MIN: u64 = 2;
+
+/// Chunks that must fit into the memory for loads.
+const LOADS_MIN: u64 = 2;
+
+/// What an instance does at its start to see whether its store works.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StartupProbe {
+    /// Writes, reads and deletes a small object under the key prefix.
+    Write,
+    /// Asks for an object that does not exist.
+    Read,
+    /// Nothing: the broker starts although the store may be down.
+    Off,
+}
+
+/// Which store, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreConfig {
+    /// S3.
+    S3(S3Config),
+    /// A directory.
+    File(FileConfig),
+}
+
+/// All settings of an instance, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The store.
+    pub store: StoreConfig,
+    /// What all keys begin with.
+    pub key_prefix: KeyPrefix,
+    /// Bytes of a chunk.
+    pub chunk_size: ChunkSize,
+    /// Bytes of an upload part before growing for very large segments; a multiple of the chunk size.
+    pub part_size: u64,
+    /// Parts of one copy that are uploaded at the same time.
+    pub upload_concurrency: usize,
+    /// Bytes that uploads may hold at once.
+    pub upload_memory: u64,
+    /// Bytes that loads may hold at once: apart from the uploads', so that a slow upload never holds up a consumer.
+    pub load_memory: u64,
+    /// Bytes that the cache may hold.
+    pub cache_memory: u64,
+    /// Attempts and deadlines of requests.
+    pub policies: Policies,
+    /// Limit of a copy.
+    pub copy_timeout: Duration,
+    /// Limit of opening a stream, and of each chunk it waits for.
+    pub fetch_timeout: Duration,
+    /// Limit of a delete.
+    pub delete_timeout: Duration,
+    /// Limit of closing.
+    pub close_timeout: Duration,
+    /// What to do at the start.
+    pub startup_probe: StartupProbe,
+    /// Finest level of events that reach the broker's log.
+    pub log_level: LevelFilter,
+}
+
+impl Config {
+    /// Parses Kafka's map.
+    ///
+    /// # Errors
+    /// [`crate::ErrorKind::Config`], naming the key.
+    pub fn parse(settings: Vec<(String, String)>) -> Result<Self> {
+        let settings = Settings::new(settings)?;
+        let chunk_size = ChunkSize::new(settings.number("chunk.size.bytes")?)
+            .map_err(|error| Error::config("chunk.size.bytes", error))?;
+        let part_size: u64 = settings.number("upload.part.size.bytes")?;
+        if !part_size.is_multiple_of(chunk_size.bytes()) {
+            return Err(Error::config(
+                "upload.part.size.bytes",
+                format!(
+                    "{part_size} is not a multiple of chunk.size.bytes, which is {}",
+                    chunk_size.bytes()
+                ),
+            ));
+        }
+        let memory: u64 = settings.number("memory.budget.bytes")?;
+        let cache_memory: u64 = settings.optional_number("cache.memory.bytes")?.unwrap_or(memory / 2);
+        let transfers = memory.saturating_sub(cache_memory);
+        let load_memory = (transfers / 4).max(LOADS_MIN * chunk_size.bytes());
+        let upload_memory = transfers.saturating_sub(load_memory);
+        if upload_memory < PARTS_MIN * part_size {
+            return Err(Error::config(
+                "memory.budget.bytes",
+                format!(
+                    "{memory} is too little: cache.memory.bytes takes {cache_memory}, loads {load_memory}, and uploads need \
+                     {PARTS_MIN} parts of upload.part.size.bytes ({part_size}); set it to at least {}",
+                    cache_memory
+                        .saturating_add(load_memory)
+                        .saturating_add(PARTS_MIN * part_size)
+                ),
+            ));
+        }
+        Ok(Config {
+            store: store(&settings)?,
+            key_prefix: KeyPrefix::new(settings.text("key.prefix")?)
+                .map_err(|error| Error::config("key.prefix", error))?,
+            chunk_size,
+            part_size,
+            upload_concurrency: settings.number("upload.concurrency")?,
+            upload_memory,
+            load_memory,
+            cache_memory,
+            policies: Policies {
+                attempt_timeout: settings.duration("request.attempt.timeout.ms")?,
+                operation_timeout: settings.duration("request.timeout.ms")?,
+                ..Policies::default()
+            },
+            copy_timeout: settings.duration("copy.timeout.ms")?,
+            fetch_timeout: settings.duration("fetch.timeout.ms")?,
+            delete_timeout: settings.duration("delete.timeout.ms")?,
+            close_timeout: settings.duration("close.timeout.ms")?,
+            startup_probe: match settings.choice("startup.probe")? {
+                "read" => StartupProbe::Read,
+                "off" => StartupProbe::Off,
+                _ => StartupProbe::Write,
+            },
+            log_level: settings
+                .choice("log.level")?
+                .parse()
+                .map_err(|error| Error::config("log.level", error))?,
+        })
+    }
+}
+
+fn store(settings: &Settings) -> Result<StoreConfig> {
+    if settings.choice("storage.type")? == "file" {
+        return Ok(StoreConfig::File(FileConfig {
+            root: PathBuf::from(settings.required("file.path")?),
+        }));
+    }
+    let endpoint = settings.optional("s3.endpoint").map(endpoint).transpose()?;
+    Ok(StoreConfig::S3(S3Config {
+        bucket: settings.required("s3.bucket")?.to_owned(),
+        region: settings.text("s3.region")?.to_owned(),
+        path_style: settings
+            .optional_flag("s3.path.style.enabled")?
+            .unwrap_or(endpoint.is_some()),
+        endpoint,
+        credentials: credentials(settings)?,
+        ca_file: settings.optional("s3.ca.file").map(PathBuf::from),
+        payload_signing: settings.flag("s3.payload.signing.enabled")?,
+        connect_timeout: settings.duration("connect.timeout.ms")?,
+        read_timeout: settings.duration("request.attempt.timeout.ms")?,
+    }))
+}
+
+/// A URL of scheme, host and port: a path would change the bucket's address without a word.
+fn endpoint(text: &str) -> Result<String> {
+    let wrong = |reason: &str| {
+        Error::config(
+            "s3.endpoint",
+            format!("{reason}; write it as http://host:port or https://host:port"),
+        )
+    };
+    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
+    let host = host.ok_or_else(|| wrong("it must begin with http:// or https://"))?;
+    let host = host.strip_suffix('/').unwrap_or(host);
+    if host.contains('@') {
+        return Err(wrong("it must not hold credentials"));
+    }
+    if host.is_empty() || host.contains(['/', '?', '#', ' ']) {
+        return Err(wrong(
+            "it must be a scheme, a host and optionally a port, and nothing else",
+        ));
+    }
+    Ok(text.strip_suffix('/').unwrap_or(text).to_owned())
+}
+
+fn credentials(settings: &Settings) -> Result<CredentialsSource> {
+    let static_keys = || -> Result<CredentialsSource> {
+        Ok(CredentialsSource::Static {
+            access_key_id: settings.required("s3.access.key.id")?.to_owned(),
+            secret_access_key: Secret::new(settings.required("s3.secret.access.key")?),
+            session_token: settings.optional("s3.session.token").map(Secret::new),
+        })
+    };
+    let key_file = || -> Result<CredentialsSource> {
+        Ok(CredentialsSource::KeyFile(PathBuf::from(
+            settings.required("s3.credentials.file")?,
+        )))
+    };
+    let profile = || CredentialsSource::Profile {
+        name: settings.optional("s3.profile").map(str::to_owned),
+        file: settings.optional("s3.profile.file").map(PathBuf::from),
+    };
+    let is_set = |key| settings.optional(key).is_some();
+    let has_static = is_set("s3.access.key.id") || is_set("s3.secret.access.key");
+    match settings.choice("s3.credentials.provider")? {
+        "static" => static_keys(),
+        "file" => key_file(),
+        "environment" => Ok(CredentialsSource::Environment),
+        "profile" => Ok(profile()),
+        "metadata" => Ok(CredentialsSource::Metadata),
+        _ if has_static && is_set("s3.credentials.file") => Err(Error::config(
+            "s3.credentials.file",
+            "it is set beside s3.access.key.id; remove one, or name one in s3.credentials.provider",
+        )),
+        _ if has_static => static_keys(),
+        _ if is_set("s3.credentials.file") => key_file(),
+        _ if is_set("s3.profile") || is_set("s3.profile.file") => Ok(profile()),
+        _ => Ok(CredentialsSource::Local),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+use super::*;
+use crate::ErrorKind;
+
+fn parse(pairs: &[(&str, &str)]) -> Result<Config> {
+    Config::parse(
+        pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
+    )
+}
+
+fn s3(extra: &[(&str, &str)]) -> Result<Config> {
+    parse(&[&[("s3.bucket", "b"), ("broker.id", "1")], extra].concat())
+}
+
+fn s3_config(extra: &[(&str, &str)]) -> S3Config {
+    match s3(extra).unwrap().store {
+        StoreConfig::S3(config) => config,
+        StoreConfig::File(_) => panic!("an S3 store was asked for"),
+    }
+}
+
+#[test]
+fn every_default_is_in_its_own_range() {
+    for key in KEYS {
+        if let Some(default) = key.default.filter(|default| !default.is_empty()) {
+            Settings::new(vec![(key.name.into(), default.into())]).unwrap();
+        }
+    }
+    let config = s3(&[]).unwrap();
+    assert_eq!(
+        (config.cache_memory, config.upload_memory, config.load_memory),
+        (128 << 20, 96 << 20, 32 << 20)
+    );
+}
+
+#[test]
+fn names_are_lower_case_words_and_dots_and_come_once() {
+    let mut seen = std::collections::BTreeSet::new();
+    for key in KEYS {
+        for name in std::iter::once(&key.name).chain(key.aliases) {
+            assert!(seen.insert(*name), "{name} comes twice");
+            assert!(
+                name.bytes()
+                    .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'.'),
+                "{name}"
+            );
+        }
+    }
+}
+
+#[test]
+fn an_unknown_key_names_the_nearest_known_one() {
+    let error = s3(&[("s3.buket", "x")]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Config);
+    assert_eq!(error.message(), "s3.buket: unknown key; did you mean s3.bucket?");
+}
+
+#[test]
+fn every_error_names_its_key() {
+    let cases: &[(&[(&str, &str)], &str)] = &[
+        (&[], "s3.bucket"),
+        (&[("storage.type", "file")], "file.path"),
+        (&[("storage.type", "gcs")], "storage.type"),
+        (
+            &[("s3.bucket", "b"), ("chunk.size.bytes", "100000")],
+            "chunk.size.bytes",
+        ),
+        (&[("s3.bucket", "b"), ("chunk.size.bytes", "-1")], "chunk.size.bytes"),
+        (
+            &[("s3.bucket", "b"), ("chunk.size.bytes", "99999999999999999999")],
+            "chunk.size.bytes",
+        ),
+        (
+            &[("s3.bucket", "b"), ("upload.part.size.bytes", "5242881")],
+            "upload.part.size.bytes",
+        ),
+        (
+            &[("s3.bucket", "b"), ("memory.budget.bytes", "16777216")],
+            "memory.budget.bytes",
+        ),
+        (
+            &[("s3.bucket", "b"), ("cache.memory.bytes", "268435456")],
+            "memory.budget.bytes",
+        ),
+        (&[("s3.bucket", "b"), ("key.prefix", "/a")], "key.prefix"),
+        (&[("s3.bucket", "b"), ("s3.endpoint", "minio:9000")], "s3.endpoint"),
+        (
+            &[("s3.bucket", "b"), ("s3.endpoint", "http://minio:9000/path")],
+            "s3.endpoint",
+        ),
+        (
+            &[("s3.bucket", "b"), ("s3.endpoint", "http://user:word@minio:9000")],
+            "s3.endpoint",
+        ),
+        (
+            &[("s3.bucket", "b"), ("s3.path.style.enabled", "yes")],
+            "s3.path.style.enabled",
+        ),
+        (&[("s3.bucket", "b"), ("s3.access.key.id", "a")], "s3.secret.access.key"),
+        (&[("s3.bucket", "b"), ("s3.secret.access.key", "a")], "s3.access.key.id"),
+        (
+            &[("s3.bucket", "b"), ("s3.credentials.provider", "file")],
+            "s3.credentials.file",
+        ),
+        (&[("s3.bucket", "b"), ("copy.timeout.ms", "0")], "copy.timeout.ms"),
+        (&[("s3.bucket", "b"), ("storage.s3.bucket.name", "c")], "s3.bucket"),
+    ];
+    for (pairs, key) in cases {
+        let error = parse(pairs).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config, "{error}");
+        assert!(error.message().contains(key), "{error} does not name {key}");
+    }
+}
+
+#[test]
+fn names_of_aivens_plugin_are_understood() {
+    let config = parse(&[
+        ("storage.s3.bucket.name", "b"),
+        ("storage.s3.endpoint.url", "http://h:1/"),
+        ("chunk.size", "1048576"),
+    ])
+    .unwrap();
+    assert_eq!(config.chunk_size.bytes(), 1 << 20);
+    assert!(
+        matches!(config.store, StoreConfig::S3(S3Config { bucket, endpoint: Some(endpoint), .. }) if bucket == "b" && endpoint == "http://h:1")
+    );
+}
+
+#[test]
+fn path_style_follows_the_endpoint_unless_set() {
+    assert!(!s3_config(&[]).path_style);
+    assert!(s3_config(&[("s3.endpoint", "https://h")]).path_style);
+    assert!(!s3_config(&[("s3.endpoint", "https://h"), ("s3.path.style.enabled", "false")]).path_style);
+}
+
+#[test]
+fn credentials_are_taken_from_what_is_set_and_nothing_is_guessed() {
+    assert_eq!(s3_config(&[]).credentials, CredentialsSource::Local);
+    assert!(matches!(
+        s3_config(&[("s3.credentials.file", "/f")]).credentials,
+        CredentialsSource::KeyFile(_)
+    ));
+    assert!(matches!(
+        s3_config(&[("s3.profile", "p")]).credentials,
+        CredentialsSource::Profile { .. }
+    ));
+    assert_eq!(
+        s3_config(&[("s3.credentials.provider", "metadata")]).credentials,
+        CredentialsSource::Metadata
+    );
+    assert!(
+        s3(&[
+            ("s3.credentials.file", "/f"),
+            ("s3.access.key.id", "a"),
+            ("s3.secret.access.key", "s")
+        ])
+        .is_err()
+    );
+}
+
+#[test]
+fn a_secret_cannot_be_printed() {
+    let config = s3(&[
+        ("s3.access.key.id", "a"),
+        ("s3.secret.access.key", "hushhush"),
+        ("s3.session.token", "alsohush"),
+    ])
+    .unwrap();
+    assert!(!format!("{config:?}").contains("hush"));
+    let error = s3(&[
+        ("s3.secret.access.key", "hushhush"),
+        ("s3.secret.access.kee", "hushhush"),
+    ])
+    .unwrap_err();
+    assert!(!error.to_string().contains("hush"), "{error}");
+}
+
+#[test]
+fn the_page_of_settings_is_up_to_date() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/CONFIGURATION.md");
+    assert_eq!(
+        std::fs::read_to_string(path).unwrap(),
+        table::markdown(),
+        "run: alluvium config > docs/CONFIGURATION.md"
+    );
+}

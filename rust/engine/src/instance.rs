@@ -1,0 +1,261 @@
+//! One instance of the plugin: its runtime, store, cache and budgets, and the operations on them.
+//!
+//! # Flow
+//! The boundary's threads start operations here and wait for their [`Task`]s; the work runs on the instance's own runtime.
+//!
+//! # Invariants
+//! * After [`Engine::close`] no operation starts, and those under way have ended or were dropped within its deadline.
+//! * Nothing is global: several instances live side by side.
+//!
+//! # Cancel
+//! Closing cancels every operation's token; a copy cleans up before it ends.
+
+use std::{
+    fmt,
+    ops::Range,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use alluvium_format::IndexType;
+use alluvium_store::{ObjectStore, StoreResult, file::FileStore, layer, s3::S3Store};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tracing::level_filters::LevelFilter;
+
+use crate::{
+    CopyRequest, Error, ErrorKind, Outcome, Result, SegmentRef, Task,
+    budget::{Budget, BufferPool},
+    cache::Cache,
+    completion::Completion,
+    config::{Config, StoreConfig},
+    metrics::{Metrics, Sources},
+    ops, probe,
+};
+
+/// The release.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Limit of opening and probing a store: a broker that cannot start should say so at once.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(9);
+
+/// What is left of a runtime after its tasks ended has this long.
+const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Threads for file reads and writes at the same time.
+const BLOCKING_THREADS_MAX: usize = 16;
+
+/// Worker threads, whatever the machine has: they only move bytes and compute checksums.
+const WORKERS_MAX: usize = 8;
+
+/// What operations and readers of an instance share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) cache: Arc<Cache>,
+    pub(crate) uploads: Budget,
+    pub(crate) loads: Budget,
+    pub(crate) buffers: Arc<BufferPool>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) closing: CancellationToken,
+    runtime: Handle,
+    tracker: TaskTracker,
+}
+
+impl Shared {
+    /// Runs a load to its end on the instance's runtime, whoever waits for it.
+    pub(crate) fn spawn_load(&self, load: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>) {
+        self.runtime.spawn(load);
+    }
+}
+
+/// An open instance.
+pub struct Engine {
+    shared: Arc<Shared>,
+    runtime: Mutex<Option<Runtime>>,
+}
+
+impl Engine {
+    /// Parses the settings, opens the store and tries it. Blocks the caller for at most 10 seconds.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Config`] naming the key to mend; [`ErrorKind::Internal`] when the machine gives no threads.
+    pub fn open(settings: Vec<(String, String)>) -> Result<Arc<Self>> {
+        Self::with_config(Config::parse(settings)?)
+    }
+
+    /// Opens an instance of settings that are parsed already.
+    ///
+    /// # Errors
+    /// As [`Engine::open`].
+    pub fn with_config(config: Config) -> Result<Arc<Self>> {
+        let runtime = runtime()?;
+        let opened = runtime.block_on(async {
+            match tokio::time::timeout(OPEN_TIMEOUT, open_store(&config)).await {
+                Ok(opened) => opened,
+                Err(_) => Err(probe::timed_out(&config, OPEN_TIMEOUT)),
+            }
+        });
+        let (base, store_metrics) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
+                return Err(error);
+            }
+        };
+        let metrics = Arc::new(runtime.block_on(async { Metrics::new(Arc::clone(&store_metrics)) }));
+        let store = layer::stack(base, config.policies.clone(), store_metrics);
+        let buffers_max = usize::try_from(config.upload_memory / config.part_size).unwrap_or(usize::MAX);
+        let shared = Arc::new(Shared {
+            store,
+            cache: Cache::new(config.cache_memory, Arc::clone(&metrics)),
+            uploads: Budget::new(config.upload_memory),
+            loads: Budget::new(config.load_memory),
+            buffers: BufferPool::new(buffers_max),
+            metrics,
+            closing: CancellationToken::new(),
+            runtime: runtime.handle().clone(),
+            tracker: TaskTracker::new(),
+            config,
+        });
+        tracing::info!(version = VERSION, config = ?shared.config, "storage manager open");
+        Ok(Arc::new(Engine {
+            shared,
+            runtime: Mutex::new(Some(runtime)),
+        }))
+    }
+
+    /// Copies a segment. The outcome is [`Outcome::Copied`].
+    pub fn start_copy(&self, request: CopyRequest) -> Task {
+        self.start(|shared, cancel| async move { ops::copy(&shared, request, &cancel).await.map(Outcome::Copied) })
+    }
+
+    /// Opens a stream over `range` of a segment (half-open; an end past the segment's is clipped). The outcome is [`Outcome::Opened`].
+    pub fn start_open_segment(&self, segment: SegmentRef, range: Range<u64>) -> Task {
+        match ops::fetch_cached(&self.shared, &segment, &range) {
+            Some(result) => Task::done(result.map(Outcome::Opened)),
+            None => self.start(|shared, cancel| async move {
+                ops::fetch(&shared, &segment, range, &cancel).await.map(Outcome::Opened)
+            }),
+        }
+    }
+
+    /// Opens a stream over an index of a segment. The outcome is [`Outcome::Opened`].
+    pub fn start_open_index(&self, segment: SegmentRef, index_type: IndexType) -> Task {
+        match ops::fetch_index_cached(&self.shared, &segment, index_type) {
+            Some(result) => Task::done(result.map(Outcome::Opened)),
+            None => self.start(move |shared, cancel| async move {
+                ops::fetch_index(&shared, &segment, index_type, &cancel)
+                    .await
+                    .map(Outcome::Opened)
+            }),
+        }
+    }
+
+    /// Deletes a segment; one that does not exist is success. The outcome is [`Outcome::Deleted`].
+    pub fn start_delete(&self, segment: SegmentRef) -> Task {
+        self.start(
+            |shared, cancel| async move { ops::delete(&shared, &segment, &cancel).await.map(|()| Outcome::Deleted) },
+        )
+    }
+
+    /// Values of all metrics, in the order of [`crate::metrics::DEFINITIONS`].
+    pub fn metrics(&self) -> Vec<i64> {
+        let shared = &self.shared;
+        Sources::new(&shared.metrics, &shared.cache, &shared.uploads, &shared.loads).values()
+    }
+
+    /// Finest level of events that the operator wants to see.
+    pub fn log_level(&self) -> LevelFilter {
+        self.shared.config.log_level
+    }
+
+    /// The store, under all its policies: for tools.
+    pub fn store(&self) -> Arc<dyn ObjectStore> {
+        Arc::clone(&self.shared.store)
+    }
+
+    /// Runs a tool's future on the instance's runtime and waits for it.
+    pub fn block_on<Work: Future>(&self, work: Work) -> Work::Output {
+        self.shared.runtime.block_on(work)
+    }
+
+    /// Refuses new calls, cancels those under way, waits for their clean-up within `close.timeout.ms`, frees everything. A second call does nothing.
+    pub fn close(&self) {
+        self.shared.closing.cancel();
+        self.shared.tracker.close();
+        let Some(runtime) = self.runtime.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return;
+        };
+        let limit = self.shared.config.close_timeout;
+        let drained = runtime.block_on(async { tokio::time::timeout(limit, self.shared.tracker.wait()).await });
+        if drained.is_err() {
+            tracing::warn!(
+                running = self.shared.tracker.len(),
+                ?limit,
+                "closing without waiting any longer for operations"
+            );
+        }
+        runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
+        self.shared.buffers.clear();
+        tracing::info!("storage manager closed");
+    }
+
+    fn start<Work>(&self, work: impl FnOnce(Arc<Shared>, CancellationToken) -> Work) -> Task
+    where
+        Work: Future<Output = Result<Outcome>> + Send + 'static,
+    {
+        if self.shared.closing.is_cancelled() {
+            return Task::done(Err(Error::closed()));
+        }
+        let cancel = self.shared.closing.child_token();
+        let (completion, filled) = Completion::of(work(Arc::clone(&self.shared), cancel.clone()));
+        self.shared.runtime.spawn(self.shared.tracker.track_future(filled));
+        Task::new(completion, cancel)
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl fmt::Debug for Engine {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+fn runtime() -> Result<Runtime> {
+    let workers = std::thread::available_parallelism()
+        .map_or(2, usize::from)
+        .clamp(2, WORKERS_MAX);
+    let next = AtomicU64::new(0);
+    Builder::new_multi_thread()
+        .worker_threads(workers)
+        .max_blocking_threads(BLOCKING_THREADS_MAX)
+        .thread_name_fn(move || format!("alluvium-{}", next.fetch_add(1, Ordering::Relaxed)))
+        .enable_all()
+        .build()
+        .map_err(|error| Error::new(ErrorKind::Internal, format!("cannot start threads: {error}")))
+}
+
+async fn open_store(config: &Config) -> Result<(Arc<dyn ObjectStore>, Arc<layer::metrics::StoreMetrics>)> {
+    let opened: StoreResult<Arc<dyn ObjectStore>> = match &config.store {
+        StoreConfig::S3(s3) => S3Store::open(s3.clone())
+            .await
+            .map(|store| Arc::new(store) as Arc<dyn ObjectStore>),
+        StoreConfig::File(file) => FileStore::open(file.clone())
+            .await
+            .map(|store| Arc::new(store) as Arc<dyn ObjectStore>),
+    };
+    let base = opened.map_err(|error| probe::verdict(config, &error))?;
+    let metrics = Arc::new(layer::metrics::StoreMetrics::default());
+    probe::probe(config, Arc::clone(&base), Arc::clone(&metrics)).await?;
+    Ok((base, metrics))
+}

@@ -1,0 +1,126 @@
+//! Whether the store works, tried at the start with a verdict that names the setting to mend.
+//!
+//! # Not here
+//! What the settings mean for themselves ([`crate::config`]).
+
+use std::{sync::Arc, time::Duration};
+
+use alluvium_store::{
+    ErrorKind as StoreKind, Key, ObjectStore, Payload, StoreError, StoreResult,
+    layer::{self, Policies, metrics::StoreMetrics},
+};
+use bytes::Bytes;
+
+use crate::{
+    Error, Result,
+    config::{Config, StartupProbe, StoreConfig},
+};
+
+/// Limits of each request of the probe, so that its cause is told before the start's own deadline.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
+const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
+
+const CONTENT: &[u8] = b"Alluvium tries at its start whether it can write, read and delete here.\n";
+
+/// Tries the store as `startup.probe` says.
+pub(crate) async fn probe(config: &Config, base: Arc<dyn ObjectStore>, metrics: Arc<StoreMetrics>) -> Result<()> {
+    let policies = Policies {
+        attempt_timeout: config.policies.attempt_timeout.min(ATTEMPT_TIMEOUT),
+        operation_timeout: config.policies.operation_timeout.min(OPERATION_TIMEOUT),
+        ..config.policies.clone()
+    };
+    let store = layer::stack(base, policies, metrics);
+    let name = format!("{}alluvium-probe/{:016x}", config.key_prefix, unique());
+    let key = Key::new(name).map_err(|error| Error::config("key.prefix", error))?;
+    let outcome = match config.startup_probe {
+        StartupProbe::Off => Ok(()),
+        StartupProbe::Read => read(&*store, &key).await,
+        StartupProbe::Write => write(&*store, &key).await,
+    };
+    outcome.map_err(|error| verdict(config, &error))
+}
+
+async fn read(store: &dyn ObjectStore, key: &Key) -> StoreResult<()> {
+    match store.get(key, Some(0..1)).await {
+        Err(error) if error.kind() != StoreKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+async fn write(store: &dyn ObjectStore, key: &Key) -> StoreResult<()> {
+    store.put(key, Payload::new(Bytes::from_static(CONTENT))).await?;
+    let written = match store.get(key, Some(0..CONTENT.len() as u64)).await {
+        Ok(object) => object.collect().await,
+        Err(error) => Err(error),
+    };
+    // Deleted in any case, but the first failure is the one to tell.
+    let deleted = store.delete(std::slice::from_ref(key)).await;
+    if written? != CONTENT {
+        let detail = "the store gave back other bytes than were written";
+        return Err(StoreError::new(StoreKind::Unexpected, alluvium_store::Operation::Get, detail).with_key(key));
+    }
+    deleted
+}
+
+/// A number that two brokers which start at the same moment do not share.
+fn unique() -> u64 {
+    rand::RngExt::random(&mut rand::rng())
+}
+
+/// The start's deadline passed.
+pub(crate) fn timed_out(config: &Config, limit: Duration) -> Error {
+    Error::config(location(config), format!("the store gave no result within {limit:?}"))
+}
+
+/// The setting that a failure speaks of, and how to mend it.
+pub(crate) fn verdict(config: &Config, error: &StoreError) -> Error {
+    let StoreConfig::S3(s3) = &config.store else {
+        return Error::config(
+            "file.path",
+            format!("{error}; the directory must exist, be writable and have room"),
+        );
+    };
+    let location = location(config);
+    let (key, mend) = match error.kind() {
+        StoreKind::Unreachable => (location, "cannot connect; check host, port and network"),
+        StoreKind::Timeout => (location, "no answer; check host, port, http or https, and network"),
+        StoreKind::Unavailable | StoreKind::Throttled => (
+            location,
+            "the store does not serve now; startup.probe=off starts without it",
+        ),
+        StoreKind::Tls => (
+            "s3.ca.file",
+            "the server's certificate is not trusted; name the bundle of the authority that signed it",
+        ),
+        StoreKind::InvalidCredentials => match error.code() {
+            Some("SignatureDoesNotMatch") => ("s3.secret.access.key", "the secret does not belong to the access key"),
+            Some("InvalidAccessKeyId") => ("s3.access.key.id", "the store does not know this access key"),
+            _ => ("s3.credentials.provider", "no usable credentials"),
+        },
+        StoreKind::AccessDenied => (
+            "s3.bucket",
+            "these credentials lack a right; needed are s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload under key.prefix",
+        ),
+        StoreKind::BucketNotFound => ("s3.bucket", "no such bucket; create it or mend the name"),
+        StoreKind::WrongRegion => ("s3.region", "the store expects another region"),
+        StoreKind::ClockSkew => (location, "this machine's clock differs from the store's; set it"),
+        StoreKind::NoSpace => ("s3.bucket", "the store is full"),
+        StoreKind::Invalid if error.detail().contains("CA bundle") => {
+            ("s3.ca.file", "the file must be a readable PEM bundle")
+        }
+        _ => (
+            location,
+            "the store did not answer as S3 does; check that this is an S3 endpoint",
+        ),
+    };
+    let bucket = &s3.bucket;
+    Error::config(key, format!("{mend} (bucket {bucket}): {error}"))
+}
+
+fn location(config: &Config) -> &'static str {
+    match &config.store {
+        StoreConfig::S3(s3) if s3.endpoint.is_some() => "s3.endpoint",
+        StoreConfig::S3(_) => "s3.region",
+        StoreConfig::File(_) => "file.path",
+    }
+}

@@ -1,0 +1,133 @@
+//! Loading manifests and chunks from the store into the cache.
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use alluvium_format::{ChunkIndex, MANIFEST_BYTES_MAX, Manifest, SegmentMetadata, Unverified};
+use alluvium_store::{ErrorKind as StoreKind, GetObject, Key};
+
+use crate::{
+    Error, ErrorKind, Result,
+    cache::{Entry, EntryKey, Lookup},
+    instance::Shared,
+};
+
+/// Times that bytes with a wrong checksum are asked for again: damage on the way is cured by it, damage in the store is not.
+const REFETCHES_MAX: u32 = 1;
+
+/// Looks a segment's manifest up, and loads it when nobody does.
+pub(crate) fn lookup_manifest(shared: &Arc<Shared>, key: &Key, metadata: &SegmentMetadata) -> Lookup {
+    let work = || {
+        let (instance, key, metadata) = (Arc::clone(shared), key.clone(), metadata.clone());
+        limited(shared.config.fetch_timeout, async move {
+            again_if_corrupt(|| load_manifest(Arc::clone(&instance), key.clone(), metadata.clone())).await
+        })
+    };
+    shared
+        .cache
+        .get_or_load(EntryKey::Manifest(metadata.segment_id), work, |load| {
+            shared.spawn_load(load)
+        })
+}
+
+/// Looks a chunk of a segment up, and loads it when nobody does.
+pub(crate) fn lookup_chunk(shared: &Arc<Shared>, key: &Key, manifest: &Arc<Manifest>, index: ChunkIndex) -> Lookup {
+    let work = || {
+        let (instance, key, manifest) = (Arc::clone(shared), key.clone(), Arc::clone(manifest));
+        limited(shared.config.fetch_timeout, async move {
+            again_if_corrupt(|| load_chunk(Arc::clone(&instance), key.clone(), Arc::clone(&manifest), index)).await
+        })
+    };
+    let entry_key = EntryKey::Chunk(manifest.segment().segment_id, index);
+    shared
+        .cache
+        .get_or_load(entry_key, work, |load| shared.spawn_load(load))
+}
+
+async fn load_manifest(shared: Arc<Shared>, key: Key, metadata: SegmentMetadata) -> Result<Entry> {
+    let object = shared.store.get(&key, None).await?;
+    if object.object_length > MANIFEST_BYTES_MAX {
+        let reason = format!(
+            "{key} has {} bytes, a manifest has at most {MANIFEST_BYTES_MAX}",
+            object.object_length
+        );
+        return Err(Error::new(ErrorKind::Corrupt, reason));
+    }
+    let bytes = collect(&shared, object).await?;
+    let length = bytes.len();
+    let manifest =
+        Manifest::decode(bytes).map_err(|error| Error::from(error).during(format_args!("manifest {key}")))?;
+    let found = manifest.segment();
+    if (found.segment_id, found.topic_id, found.partition, found.start_offset)
+        != (
+            metadata.segment_id,
+            metadata.topic_id,
+            metadata.partition,
+            metadata.start_offset,
+        )
+    {
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("manifest {key} is that of {found}"),
+        ));
+    }
+    Ok(Entry::Manifest(Arc::new(manifest), length))
+}
+
+async fn load_chunk(shared: Arc<Shared>, key: Key, manifest: Arc<Manifest>, index: ChunkIndex) -> Result<Entry> {
+    let chunks = manifest.chunks();
+    let missing = || Error::new(ErrorKind::Internal, format!("{key} has no chunk {}", index.0));
+    let range = chunks.stored_range(index).ok_or_else(missing)?;
+    let expected = chunks.stored_crc32(index).ok_or_else(missing)?;
+    let object = shared
+        .store
+        .get(&key, Some(range.start.0..range.end.0))
+        .await
+        .map_err(|error| match error.kind() {
+            // The range is within the length that the manifest tells, so the object is shorter than that.
+            StoreKind::Invalid => Error::new(
+                ErrorKind::Corrupt,
+                format!("{key} ends before chunk {}: {error}", index.0),
+            ),
+            _ => Error::from(error),
+        })?;
+    if object.object_length != chunks.stored_length() {
+        let reason = format!(
+            "{key} has {} bytes instead of {}",
+            object.object_length,
+            chunks.stored_length()
+        );
+        return Err(Error::new(ErrorKind::Corrupt, reason));
+    }
+    let bytes = collect(&shared, object).await?;
+    let chunk = Unverified::new(bytes).verify(|| format!("chunk {} of {key}", index.0), expected)?;
+    Ok(Entry::Chunk(chunk))
+}
+
+/// Takes a body in, within the memory for loads.
+async fn collect(shared: &Shared, object: GetObject) -> Result<bytes::Bytes> {
+    let _reserved = shared.loads.reserve(object.range.end - object.range.start).await?;
+    Ok(object.collect().await?)
+}
+
+async fn limited(limit: Duration, work: impl Future<Output = Result<Entry>>) -> Result<Entry> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Error::new(
+            ErrorKind::Timeout,
+            format!("nothing was loaded within {limit:?}"),
+        )),
+    }
+}
+
+async fn again_if_corrupt<Work: Future<Output = Result<Entry>>>(load: impl Fn() -> Work) -> Result<Entry> {
+    let mut refetches = 0;
+    loop {
+        match load().await {
+            Err(error) if error.kind() == ErrorKind::Corrupt && refetches < REFETCHES_MAX => {
+                tracing::warn!(%error, "bytes from the store are wrong, asking once more");
+                refetches += 1;
+            }
+            outcome => return outcome,
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! The upload of a segment's two objects, and the removal of all of it.
+//!
+//! # Invariants
+//! * After [`Upload::abandon`] returned `true`, the store holds nothing of this upload, as far as the store's answers tell.
+//! * A request whose effect would be unknown if it were dropped (beginning and completing an upload, whole puts) runs in a task
+//!   of its own, so that a cancelled caller leaves it time to end before the clean-up.
+
+use std::{
+    future::Future,
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use alluvium_format::{ChunkTable, Crc32};
+use alluvium_store::{ObjectStore, PART_NUMBER_MAX, Payload, StoreResult, UploadId, UploadedPart};
+use bytes::Bytes;
+use tokio::{sync::oneshot, task::JoinSet};
+
+use super::SegmentFile;
+use crate::{Error, ErrorKind, Result, instance::Shared, ops::ObjectKeys};
+
+/// Limit of removing what a failed upload left.
+const ABANDON_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// How long a request of unknown effect may go on before it is dropped for the clean-up.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// Pause before the second abort: a part that the server was still taking in at the first one is caught by the second.
+const SECOND_ABORT_PAUSE: Duration = Duration::from_millis(100);
+
+/// An upload under way.
+pub(crate) struct Upload {
+    shared: Arc<Shared>,
+    keys: ObjectKeys,
+    parts: JoinSet<StoreResult<UploadedPart>>,
+    mutations: JoinSet<()>,
+    upload_id: Arc<OnceLock<UploadId>>,
+    log_touched: bool,
+    manifest_touched: bool,
+}
+
+impl Upload {
+    /// Nothing is sent yet.
+    pub(crate) fn new(shared: Arc<Shared>, keys: ObjectKeys) -> Self {
+        Upload {
+            shared,
+            keys,
+            parts: JoinSet::new(),
+            mutations: JoinSet::new(),
+            upload_id: Arc::default(),
+            log_touched: false,
+            manifest_touched: false,
+        }
+    }
+
+    /// Sends the `.log` object: one put when it fits into a part, else parts in parallel.
+    pub(crate) async fn send_log(&mut self, file: SegmentFile, length: u64) -> Result<ChunkTable> {
+        let part_size = part_size(
+            length,
+            self.shared.config.part_size,
+            self.shared.config.chunk_size.bytes(),
+        );
+        if length <= part_size {
+            self.send_whole(file, length).await
+        } else {
+            self.send_parts(file, length, part_size).await
+        }
+    }
+
+    /// Sends the manifest, which makes the segment exist.
+    pub(crate) async fn send_manifest(&mut self, object: Bytes) -> Result<()> {
+        let store = Arc::clone(&self.shared.store);
+        let key = self.keys.manifest.clone();
+        self.manifest_touched = true;
+        self.mutate(async move { store.put(&key, Payload::new(object)).await })
+            .await
+    }
+
+    async fn send_whole(&mut self, file: SegmentFile, length: u64) -> Result<ChunkTable> {
+        let shared = Arc::clone(&self.shared);
+        let chunk_size = shared.config.chunk_size;
+        let reservation = shared.uploads.reserve(length).await?;
+        let (_, part) = file
+            .read_part(length, chunk_size, Arc::clone(&shared.buffers), reservation)
+            .await?;
+        let key = self.keys.log.clone();
+        self.log_touched = true;
+        self.mutate(async move { shared.store.put(&key, part.payload).await })
+            .await?;
+        Ok(ChunkTable::new(chunk_size, length, part.chunks)?)
+    }
+
+    async fn send_parts(&mut self, mut file: SegmentFile, length: u64, part_size: u64) -> Result<ChunkTable> {
+        let shared = Arc::clone(&self.shared);
+        let chunk_size = shared.config.chunk_size;
+        let upload_id = self.begin().await?;
+        let mut chunks = Vec::new();
+        let mut whole = Crc32::default();
+        let mut uploaded = Vec::new();
+        let mut number = 0;
+        while whole.length() < length {
+            while self.parts.len() >= shared.config.upload_concurrency {
+                uploaded.extend(self.next_part().await?);
+            }
+            let next = part_size.min(length - whole.length());
+            let reservation = shared.uploads.reserve(next).await?;
+            let (rest, part) = file
+                .read_part(next, chunk_size, Arc::clone(&shared.buffers), reservation)
+                .await?;
+            file = rest;
+            number += 1;
+            whole = whole.then(Crc32::recorded(part.payload.crc32(), next));
+            chunks.extend(part.chunks);
+            self.parts.spawn({
+                let (store, key, upload_id) = (Arc::clone(&shared.store), self.keys.log.clone(), upload_id.clone());
+                async move { store.upload_part(&key, &upload_id, number, part.payload).await }
+            });
+        }
+        while !self.parts.is_empty() {
+            uploaded.extend(self.next_part().await?);
+        }
+        uploaded.sort_unstable_by_key(|part| part.number);
+        let (store, key) = (Arc::clone(&shared.store), self.keys.log.clone());
+        self.log_touched = true;
+        self.mutate(async move { store.complete_upload(&key, &upload_id, &uploaded, whole.value()).await })
+            .await?;
+        Ok(ChunkTable::new(chunk_size, length, chunks)?)
+    }
+
+    async fn begin(&mut self) -> Result<UploadId> {
+        let (store, key) = (Arc::clone(&self.shared.store), self.keys.log.clone());
+        let known = Arc::clone(&self.upload_id);
+        self.mutate(async move {
+            let upload_id = store.create_upload(&key).await?;
+            // Kept by the task itself: the caller may be gone, and the clean-up must know it.
+            let _ = known.set(upload_id.clone());
+            Ok(upload_id)
+        })
+        .await
+    }
+
+    async fn next_part(&mut self) -> Result<Option<UploadedPart>> {
+        match self.parts.join_next().await {
+            None => Ok(None),
+            Some(Ok(outcome)) => Ok(Some(outcome?)),
+            Some(Err(error)) => match error.try_into_panic() {
+                Ok(payload) => Err(Error::panic(payload.as_ref())),
+                Err(_) => Err(Error::closed()),
+            },
+        }
+    }
+
+    async fn mutate<T: Send + 'static>(
+        &mut self,
+        work: impl Future<Output = StoreResult<T>> + Send + 'static,
+    ) -> Result<T> {
+        let (sender, receiver) = oneshot::channel();
+        self.mutations.spawn(async move {
+            // The receiver is gone when the caller was cancelled; the effect is what counts then.
+            let _ = sender.send(work.await);
+        });
+        match receiver.await {
+            Ok(outcome) => Ok(outcome?),
+            Err(_) => Err(Error::new(ErrorKind::Internal, "a request ended without a result")),
+        }
+    }
+
+    /// Ends what is in flight and removes what went up; whether that succeeded. Does not depend on the caller's state: it runs to
+    /// its own deadline also when the copy was cancelled.
+    pub(crate) async fn abandon(&mut self) -> bool {
+        let keys = self.keys.clone();
+        match tokio::time::timeout(ABANDON_TIMEOUT, self.remove_all()).await {
+            Ok(Ok(())) => true,
+            Ok(Err(error)) => {
+                tracing::warn!(key = %keys.log, %error, "the remains of a failed copy could not be removed");
+                false
+            }
+            Err(_) => {
+                tracing::warn!(key = %keys.log, limit = ?ABANDON_TIMEOUT, "the remains of a failed copy were not removed in time");
+                false
+            }
+        }
+    }
+
+    async fn remove_all(&mut self) -> StoreResult<()> {
+        let parts_in_flight = !self.parts.is_empty();
+        self.parts.shutdown().await;
+        let ended = async { while self.mutations.join_next().await.is_some() {} };
+        if tokio::time::timeout(GRACE, ended).await.is_err() {
+            self.mutations.shutdown().await;
+        }
+        let store: &dyn ObjectStore = &*self.shared.store;
+        if let Some(upload_id) = self.upload_id.get() {
+            store.abort_upload(&self.keys.log, upload_id).await?;
+            if parts_in_flight {
+                tokio::time::sleep(SECOND_ABORT_PAUSE).await;
+                store.abort_upload(&self.keys.log, upload_id).await?;
+            }
+        }
+        let mut touched = Vec::new();
+        if self.manifest_touched {
+            touched.push(self.keys.manifest.clone());
+        }
+        if self.log_touched {
+            touched.push(self.keys.log.clone());
+        }
+        if touched.is_empty() {
+            Ok(())
+        } else {
+            store.delete(&touched).await
+        }
+    }
+}
+
+/// Parts of this size are enough for S3's limit of 10,000; always whole chunks.
+fn part_size(length: u64, configured: u64, chunk_size: u64) -> u64 {
+    let needed = length.div_ceil(u64::from(PART_NUMBER_MAX)).next_multiple_of(chunk_size);
+    needed.max(configured)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_thousand_parts_always_suffice_and_hold_whole_chunks() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(part_size(1, 16 * MIB, 4 * MIB), 16 * MIB);
+        for length in [1 << 31, 200_000 * MIB, 200_000 * MIB + 1, 50 * MIB * 10_000] {
+            let size = part_size(length, 16 * MIB, 4 * MIB);
+            assert!(
+                length.div_ceil(size) <= 10_000 && size.is_multiple_of(4 * MIB),
+                "{length}: {size}"
+            );
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! The operations on a real S3 protocol: requests counted, faults of the store, nothing left behind.
+
+mod common;
+
+use std::time::Duration;
+
+use alluvium_engine::ErrorKind;
+use alluvium_format::IndexType;
+use alluvium_testkit::{
+    s3_server::{FaultAction, FaultRule, Operation, S3Server},
+    segment::TestSegment,
+};
+use common::*;
+use tempfile::tempdir;
+
+const MIB: u64 = 1 << 20;
+
+/// Parts of 5 MiB, chunks of 1 MiB, and deadlines that a test can wait for.
+const QUICK: &[(&str, &str)] = &[
+    ("chunk.size.bytes", "1048576"),
+    ("upload.part.size.bytes", "5242880"),
+    ("request.attempt.timeout.ms", "1000"),
+    ("request.timeout.ms", "3000"),
+    ("fetch.timeout.ms", "4000"),
+    ("copy.timeout.ms", "6000"),
+];
+
+/// Objects and multipart uploads in the bucket.
+fn left(engine: &alluvium_engine::Engine, server: &S3Server) -> (usize, u64) {
+    let objects = engine
+        .block_on(engine.store().list("", None, 1000))
+        .unwrap()
+        .objects
+        .len();
+    (objects, server.counters().multipart_uploads_open())
+}
+
+#[test]
+fn a_cold_segment_with_its_indexes_costs_two_gets_and_a_warm_one_none() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let segment = TestSegment::write(source.path(), 1, 3 * MIB).unwrap();
+    copy(&on_server(&server, QUICK), &segment).unwrap();
+    let engine = on_server(&server, QUICK);
+    server.counters().reset();
+    for index_type in [IndexType::Offset, IndexType::Timestamp, IndexType::Transaction] {
+        read_to_end(&open_index(&engine, &segment, index_type).unwrap(), 8192).unwrap();
+    }
+    let reader = open_segment(&engine, &segment, 100..u64::MAX).unwrap();
+    assert_eq!(read_once(&reader, 17).unwrap().unwrap().len(), 17);
+    assert_eq!(server.counters().requests(Operation::GetObject), 2);
+    // As Kafka reads: a stream for every mebibyte or so, 17 bytes, a batch, the rest.
+    for _ in 0..2 {
+        let mut position = 0;
+        while position < 3 * MIB {
+            let reader = open_segment(&engine, &segment, position..u64::MAX).unwrap();
+            for piece in [17, 1000, 300_000] {
+                position += read_once(&reader, piece).unwrap().map_or(0, |bytes| bytes.len() as u64);
+            }
+        }
+    }
+    assert_eq!(
+        server.counters().requests(Operation::GetObject),
+        1 + 3,
+        "a manifest and three chunks"
+    );
+    assert_eq!(server.counters().all_requests(), 4);
+}
+
+#[test]
+fn eight_consumers_of_a_segment_cost_the_requests_of_one() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let segment = TestSegment::write(source.path(), 1, 8 * MIB).unwrap();
+    let engine = on_server(&server, QUICK);
+    copy(&engine, &segment).unwrap();
+    let bytes = segment.log_bytes().unwrap();
+    server.counters().reset();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| assert!(read_segment(&engine, &segment, 0..u64::MAX).unwrap() == bytes));
+        }
+    });
+    assert_eq!(server.counters().requests(Operation::GetObject), 9);
+    assert_idle(&engine);
+}
+
+#[test]
+fn a_delete_is_one_request_and_also_ends_uploads_that_never_finished() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let segment = TestSegment::write(source.path(), 1, 12 * MIB).unwrap();
+    let engine = on_server(&server, QUICK);
+    let custom = copy(&engine, &segment).unwrap();
+    server.counters().reset();
+    delete(&engine, &segment, Some(custom)).unwrap();
+    assert_eq!(server.counters().all_requests(), 1);
+    assert_eq!(left(&engine, &server), (0, 0));
+
+    // A broker killed in the middle of a copy leaves an upload that only its key tells of.
+    let store = engine.store();
+    let key =
+        alluvium_format::SegmentKeys::new(&alluvium_format::KeyPrefix::new("tier/").unwrap(), &segment.metadata).log;
+    engine
+        .block_on(store.create_upload(&alluvium_store::Key::new(key).unwrap()))
+        .unwrap();
+    assert_eq!(left(&engine, &server), (0, 1));
+    delete(&engine, &segment, None).unwrap();
+    assert_eq!(left(&engine, &server), (0, 0));
+}
+
+#[test]
+fn a_copy_that_fails_anywhere_leaves_nothing() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let engine = on_server(&server, QUICK);
+    let segment = TestSegment::write(source.path(), 1, 12 * MIB).unwrap();
+    let refused = || FaultAction::Error {
+        status: 403,
+        code: "AccessDenied".to_owned(),
+        retry_after: None,
+    };
+    let cases = [
+        (
+            FaultRule::new(Operation::CreateMultipartUpload, refused()),
+            ErrorKind::Denied,
+        ),
+        (
+            FaultRule::new(Operation::UploadPart, refused()).skip(1),
+            ErrorKind::Denied,
+        ),
+        (
+            FaultRule::new(Operation::CompleteMultipartUpload, refused()),
+            ErrorKind::Denied,
+        ),
+        (FaultRule::new(Operation::PutObject, refused()), ErrorKind::Denied),
+        (
+            FaultRule::new(Operation::UploadPart, FaultAction::Stall),
+            ErrorKind::Timeout,
+        ),
+        (
+            FaultRule::new(Operation::CompleteMultipartUpload, FaultAction::Stall),
+            ErrorKind::Timeout,
+        ),
+        (
+            FaultRule::new(Operation::PutObject, FaultAction::Stall),
+            ErrorKind::Timeout,
+        ),
+    ];
+    for (rule, expected) in cases {
+        server.faults().set(vec![rule.clone()]).unwrap();
+        assert_eq!(kind(copy(&engine, &segment)), expected, "{rule:?}");
+        server.faults().clear();
+        assert_eq!(left(&engine, &server), (0, 0), "{rule:?}");
+        assert_idle(&engine);
+    }
+    assert_eq!(metric(&engine, "copy", "failures_total"), 7);
+    assert_eq!(metric(&engine, "copy", "cleanup_failures_total"), 0);
+    copy(&engine, &segment).unwrap();
+    assert!(read_segment(&engine, &segment, 0..u64::MAX).unwrap() == segment.log_bytes().unwrap());
+}
+
+#[test]
+fn a_copy_survives_what_passes() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let engine = on_server(&server, QUICK);
+    let segment = TestSegment::write(source.path(), 1, 12 * MIB).unwrap();
+    let slow_down = FaultAction::Error {
+        status: 503,
+        code: "SlowDown".to_owned(),
+        retry_after: None,
+    };
+    server
+        .faults()
+        .set(vec![
+            FaultRule::new(Operation::CreateMultipartUpload, slow_down.clone()).times(1),
+            FaultRule::new(Operation::UploadPart, FaultAction::Reset).times(2),
+            FaultRule::new(Operation::CompleteMultipartUpload, FaultAction::DropReply).times(1),
+            FaultRule::new(Operation::PutObject, slow_down).times(2),
+            FaultRule::new(Operation::GetObject, FaultAction::TruncateBody { bytes: 1000 }).times(2),
+            FaultRule::new(Operation::GetObject, FaultAction::CorruptBody { at: 5 }).times(1),
+        ])
+        .unwrap();
+    copy(&engine, &segment).unwrap();
+    assert!(read_segment(&engine, &segment, 0..u64::MAX).unwrap() == segment.log_bytes().unwrap());
+    assert_eq!(left(&engine, &server), (2, 0));
+    assert!(metric(&engine, "store", "retries_total") >= 6);
+    assert_idle(&engine);
+}
+
+#[test]
+fn a_cancelled_copy_leaves_nothing() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let engine = on_server(&server, QUICK);
+    let segment = TestSegment::write(source.path(), 1, 12 * MIB).unwrap();
+    for operation in [
+        Operation::CreateMultipartUpload,
+        Operation::UploadPart,
+        Operation::CompleteMultipartUpload,
+        Operation::PutObject,
+    ] {
+        server
+            .faults()
+            .set(vec![FaultRule::new(operation, FaultAction::Delay { ms: 500 })])
+            .unwrap();
+        let before = server.counters().requests(operation);
+        let task = engine.start_copy(copy_request(&segment));
+        while server.counters().requests(operation) == before {
+            assert!(task.wait(Duration::from_millis(1)).is_none());
+        }
+        task.cancel();
+        assert_eq!(kind(finish(&task)), ErrorKind::Cancelled);
+        server.faults().clear();
+        assert_eq!(left(&engine, &server), (0, 0), "{operation:?}");
+        assert_idle(&engine);
+    }
+}
+
+#[test]
+fn closing_cancels_a_copy_which_cleans_up_first() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let engine = on_server(&server, &[QUICK, &[("close.timeout.ms", "5000")]].concat());
+    let segment = TestSegment::write(source.path(), 1, 12 * MIB).unwrap();
+    server
+        .faults()
+        .set(vec![FaultRule::new(Operation::UploadPart, FaultAction::Stall)])
+        .unwrap();
+    let task = engine.start_copy(copy_request(&segment));
+    while server.counters().requests(Operation::UploadPart) == 0 {
+        assert!(task.wait(Duration::from_millis(1)).is_none());
+    }
+    engine.close();
+    assert_eq!(kind(finish(&task)), ErrorKind::Cancelled);
+    assert_eq!(server.counters().multipart_uploads_open(), 0);
+}
+
+#[test]
+fn a_body_that_never_comes_ends_in_an_error_within_the_deadline() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let engine = on_server(&server, QUICK);
+    let segment = TestSegment::write(source.path(), 1, 2 * MIB).unwrap();
+    copy(&engine, &segment).unwrap();
+    for action in [
+        FaultAction::Stall,
+        FaultAction::StallBody { bytes: 10 },
+        FaultAction::TruncateBody { bytes: 10 },
+    ] {
+        server
+            .faults()
+            .set(vec![
+                FaultRule::new(Operation::GetObject, action.clone()).key_contains(".log"),
+            ])
+            .unwrap();
+        let error = read_segment(&engine, &segment, 0..u64::MAX).unwrap_err();
+        assert!(
+            matches!(error.kind(), ErrorKind::Timeout | ErrorKind::Corrupt),
+            "{action:?}: {error}"
+        );
+        server.faults().clear();
+        assert_idle(&engine);
+    }
+    assert!(read_segment(&engine, &segment, 0..u64::MAX).unwrap() == segment.log_bytes().unwrap());
+}
+
+#[test]
+fn a_reader_that_gives_up_leaves_the_load_to_the_next() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let engine = on_server(&server, QUICK);
+    let segment = TestSegment::write(source.path(), 1, MIB).unwrap();
+    copy(&engine, &segment).unwrap();
+    server
+        .faults()
+        .set(vec![
+            FaultRule::new(Operation::GetObject, FaultAction::Delay { ms: 300 }).key_contains(".log"),
+        ])
+        .unwrap();
+    server.counters().reset();
+    let reader = open_segment(&engine, &segment, 0..u64::MAX).unwrap();
+    assert_eq!(
+        reader.read(10, Duration::from_millis(1)).unwrap(),
+        alluvium_engine::Read::Pending
+    );
+    drop(reader);
+    assert!(read_segment(&engine, &segment, 0..u64::MAX).unwrap() == segment.log_bytes().unwrap());
+    assert_eq!(
+        server.counters().requests(Operation::GetObject),
+        2,
+        "a manifest and a chunk"
+    );
+}
+
+#[test]
+fn a_segment_deleted_under_a_reader_ends_in_not_found() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let engine = on_server(&server, QUICK);
+    let segment = TestSegment::write(source.path(), 1, 4 * MIB).unwrap();
+    let custom = copy(&engine, &segment).unwrap();
+    let reader = open_segment(&engine, &segment, 0..u64::MAX).unwrap();
+    read_once(&reader, 10).unwrap();
+    delete(&engine, &segment, Some(custom)).unwrap();
+    assert_eq!(kind(read_to_end(&reader, 1 << 20)), ErrorKind::NotFound);
+    assert_eq!(kind(open_segment(&engine, &segment, 0..1)), ErrorKind::NotFound);
+    assert_eq!(metric(&engine, "cache", "loads_running"), 0);
+    assert_idle(&engine);
+}
