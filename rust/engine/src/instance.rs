@@ -122,7 +122,11 @@ impl Engine {
             tracker: TaskTracker::new(),
             config,
         });
-        tracing::info!(version = VERSION, config = ?shared.config, "storage manager open");
+        let Config { store, key_prefix, chunk_size, part_size, upload_memory, load_memory, cache_memory, .. } = &shared.config;
+        tracing::info!(
+            version = VERSION, %store, %key_prefix, chunk_bytes = chunk_size.bytes(), part_bytes = part_size,
+            upload_memory, load_memory, cache_memory, "storage manager open"
+        );
         Ok(Arc::new(Engine {
             shared,
             runtime: Mutex::new(Some(runtime)),

@@ -1,5 +1,7 @@
 //! The operations on a directory: what must hold on every store.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};

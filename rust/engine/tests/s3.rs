@@ -1,5 +1,7 @@
 //! The operations on a real S3 protocol: requests counted, faults of the store, nothing left behind.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 mod common;
 
 use std::time::Duration;

@@ -3,6 +3,8 @@
 //! The files are in `tests/golden/`; `docs/FORMAT.md` uses them as its examples. A missing file is written when
 //! `ALLUVIUM_WRITE_GOLDEN` is set, and never overwritten.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::{fs, path::PathBuf};
 
 use alluvium_format::{

@@ -13,7 +13,7 @@
 mod table;
 mod values;
 
-use std::{collections::BTreeMap, path::PathBuf, time::Duration};
+use std::{collections::BTreeMap, fmt, path::PathBuf, time::Duration};
 
 use alluvium_format::{ChunkSize, KeyPrefix};
 use alluvium_store::{
@@ -52,6 +52,19 @@ pub enum StoreConfig {
     S3(S3Config),
     /// A directory.
     File(FileConfig),
+}
+
+impl fmt::Display for StoreConfig {
+    /// Where the store is, for the log.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreConfig::S3(s3) => match &s3.endpoint {
+                Some(endpoint) => write!(formatter, "bucket {} at {endpoint}", s3.bucket),
+                None => write!(formatter, "bucket {} in {}", s3.bucket, s3.region),
+            },
+            StoreConfig::File(file) => write!(formatter, "directory {}", file.root.display()),
+        }
+    }
 }
 
 /// All settings of an instance, checked.
