@@ -1,0 +1,204 @@
+//! Whole objects: written by rename, deleted with the directories that become empty.
+
+use std::{
+    collections::BTreeSet,
+    fs::{self, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use super::{
+    Cancelled, errors,
+    paths::{Root, TEMPORARY, is_absent, sync_directory},
+};
+use crate::{ErrorKind, Key, Operation, Payload, StoreError, StoreResult};
+
+/// How much is written between two looks at whether anybody still waits.
+const PIECE_BYTES: usize = 1 << 20;
+
+/// How often a write begins again because its directory was removed by a delete. Every round means that another operation made
+/// progress, so this many in a row mean that something else is wrong.
+const ROUNDS_MAX: usize = 1000;
+
+/// Proves that the root can be written.
+pub(super) fn probe(root: &Root) -> StoreResult<()> {
+    let path = root.path().join(format!("{TEMPORARY}{}", root.unique()));
+    let shown = root.path().display();
+    let failed = |error| errors::map(Operation::Open, &error, &format!("writing to directory {shown}"));
+    let mut file = create_new(&path).map_err(failed)?;
+    let written = file.write_all(b"probe").and_then(|()| file.sync_all());
+    fs::remove_file(&path).map_err(failed)?;
+    written.map_err(failed)
+}
+
+/// Creates a file that must not exist yet.
+pub(super) fn create_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+}
+
+/// Refuses bytes that are not what their checksum says.
+pub(super) fn check(operation: Operation, key: &Key, payload: &Payload) -> StoreResult<()> {
+    let crc32 = crc32fast::hash(payload.bytes());
+    if crc32 == payload.crc32() {
+        return Ok(());
+    }
+    let detail = format!(
+        "the bytes have CRC-32 {crc32:08x}, {:08x} was sent with them",
+        payload.crc32()
+    );
+    Err(StoreError::new(ErrorKind::ChecksumMismatch, operation, detail).with_key(key))
+}
+
+/// Writes an object.
+pub(super) fn put(root: &Root, key: &Key, payload: &Payload, cancelled: &Cancelled) -> StoreResult<()> {
+    check(Operation::Put, key, payload)?;
+    let target = root.object(Operation::Put, key)?;
+    in_directory(root, Operation::Put, key, &target, |directory| {
+        let temporary = Temporary::create(root, directory)?;
+        let mut file = &temporary.file;
+        for piece in payload.bytes().chunks(PIECE_BYTES) {
+            if cancelled.check(Operation::Put).is_err() {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            file.write_all(piece)?;
+        }
+        file.sync_all()?;
+        if cancelled.check(Operation::Put).is_err() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
+        temporary.rename(&target)
+    })
+}
+
+/// Runs `place`, which puts a file at `target`, in its directory, which is made first and again when a delete removed it.
+pub(super) fn in_directory(
+    root: &Root,
+    operation: Operation,
+    key: &Key,
+    target: &Path,
+    place: impl Fn(&Path) -> io::Result<()>,
+) -> StoreResult<()> {
+    let directory = target.parent().unwrap_or(root.path());
+    let mut last = None;
+    for _ in 0..ROUNDS_MAX {
+        root.check(operation)?;
+        match root.make_directories(operation, directory) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                last = Some(error);
+                continue;
+            }
+            Err(error) if error.kind() == ErrorKind::Invalid => return Err(collision(operation, key, &error)),
+            Err(error) => return Err(error.with_key(key)),
+        }
+        match place(directory) {
+            Ok(()) => return sync_directory(operation, directory).map_err(|error| error.with_key(key)),
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                last = Some(errors::map(operation, &error, &target.display().to_string()));
+            }
+            // An empty directory that a delete is about to remove is no object's: out of the way with it.
+            Err(error) if is_directory(&error) && fs::remove_dir(target).is_ok() => {}
+            Err(error) if is_directory(&error) || error.raw_os_error() == Some(libc::ENOTDIR) => {
+                let error = errors::map(operation, &error, &target.display().to_string());
+                return Err(collision(operation, key, &error));
+            }
+            Err(error) => return Err(errors::map(operation, &error, &target.display().to_string()).with_key(key)),
+        }
+    }
+    let detail = match last {
+        Some(error) => format!("the directory keeps disappearing: {}", error.detail()),
+        None => "the directory keeps disappearing".to_owned(),
+    };
+    Err(StoreError::new(ErrorKind::Unavailable, operation, detail).with_key(key))
+}
+
+fn is_directory(error: &io::Error) -> bool {
+    matches!(
+        error.raw_os_error(),
+        Some(libc::EISDIR | libc::ENOTEMPTY | libc::EEXIST)
+    )
+}
+
+fn collision(operation: Operation, key: &Key, error: &StoreError) -> StoreError {
+    let detail = format!(
+        "a file store cannot hold an object whose key is a directory of another object's key: {}",
+        error.detail()
+    );
+    StoreError::new(ErrorKind::Invalid, operation, detail).with_key(key)
+}
+
+/// A file on its way to its name; removed when it does not get there.
+pub(super) struct Temporary {
+    pub(super) file: File,
+    path: PathBuf,
+    renamed: bool,
+}
+
+impl Temporary {
+    pub(super) fn create(root: &Root, directory: &Path) -> io::Result<Self> {
+        let path = directory.join(format!("{TEMPORARY}{}", root.unique()));
+        Ok(Temporary {
+            file: create_new(&path)?,
+            path,
+            renamed: false,
+        })
+    }
+
+    pub(super) fn rename(mut self, target: &Path) -> io::Result<()> {
+        fs::rename(&self.path, target)?;
+        self.renamed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.renamed {
+            // A leftover is never listed; the failure that brought us here is the one to report.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Deletes objects, and directories that become empty.
+pub(super) fn delete(root: &Root, keys: &[Key]) -> StoreResult<()> {
+    root.check(Operation::Delete)?;
+    let mut first_failure = None;
+    let mut directories = BTreeSet::new();
+    for key in keys {
+        let removed = root.object(Operation::Delete, key).and_then(|path| {
+            remove(&path)
+                .map_err(|error| errors::map(Operation::Delete, &error, &path.display().to_string()).with_key(key))?;
+            directories.extend(path.parent().map(Path::to_path_buf));
+            Ok(())
+        });
+        if let Err(error) = removed {
+            first_failure.get_or_insert(error);
+        }
+    }
+    for directory in directories.iter().rev() {
+        root.prune(directory);
+        if let Err(error) = sync_directory(Operation::Delete, directory) {
+            first_failure.get_or_insert(error);
+        }
+    }
+    match first_failure {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(()),
+        Err(error) if is_absent(&error) => Ok(()),
+        // A directory is no object, so there is nothing to delete. Linux says EISDIR, POSIX EPERM.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EISDIR | libc::EPERM)) && path.is_dir() => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,473 @@
+//! Each operation as one request.
+
+use std::{
+    error::Error,
+    fmt,
+    future::Future,
+    ops::Range,
+    path::PathBuf,
+    sync::{Mutex, PoisonError, RwLock},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use aws_credential_types::provider::{ProvideCredentials, SharedCredentialsProvider};
+use aws_sdk_s3::{
+    Client,
+    error::{ProvideErrorMetadata, SdkError},
+    primitives::ByteStream,
+    types::{ChecksumMode, ChecksumType, Delete, ObjectIdentifier},
+};
+use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use base64::{Engine, prelude::BASE64_STANDARD};
+use md5::{Digest, Md5};
+
+use super::{
+    body, client,
+    config::S3Config,
+    credentials::KeySource,
+    errors::{self, Target},
+    watched::FileStamp,
+};
+use crate::{
+    ErrorKind, GetObject, Key, ListPage, ObjectInfo, ObjectStore, Operation, Payload, StoreError, StoreResult,
+    UploadId, UploadedPart, layer::MIN_BYTES_PER_SECOND,
+};
+
+/// Most keys in one DeleteObjects or one page of a listing (S3: "DeleteObjects", "ListObjectsV2").
+const KEYS_MAX: usize = 1000;
+
+/// A bucket.
+pub struct S3Store {
+    pub(super) config: S3Config,
+    pub(super) target: Target,
+    client: RwLock<Client>,
+    keys: SharedCredentialsProvider,
+    key_source: std::sync::Arc<KeySource>,
+    authorities: Option<Authorities>,
+}
+
+/// The certificate file and its state when the client was built.
+struct Authorities {
+    path: PathBuf,
+    seen: Mutex<FileStamp>,
+}
+
+impl fmt::Debug for S3Store {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("S3Store")
+            .field("target", &self.target)
+            .finish_non_exhaustive()
+    }
+}
+
+impl S3Store {
+    /// Reads what the settings name, finds credentials, and makes the client. Sends nothing to the bucket.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Invalid`] for an unusable certificate file, [`ErrorKind::InvalidCredentials`] when no credentials are found;
+    /// the detail names the file or all places looked at.
+    pub async fn open(config: S3Config) -> StoreResult<S3Store> {
+        let seen = config.ca_file.as_deref().map(FileStamp::of);
+        let http = {
+            let config = config.clone();
+            blocking(move || client::http_client(&config)).await?
+        };
+        let key_source = std::sync::Arc::new(KeySource::new(config.credentials.clone(), &config.region, &http));
+        let keys = SharedCredentialsProvider::new(Shared(std::sync::Arc::clone(&key_source)));
+        let limit = config.connect_timeout + config.read_timeout;
+        let invalid = |detail: String| StoreError::new(ErrorKind::InvalidCredentials, Operation::Open, detail);
+        match tokio::time::timeout(limit, keys.provide_credentials()).await {
+            Ok(Ok(_)) => {}
+            Ok(Err(error)) => return Err(invalid(format!("no credentials: {}", errors::chain(&error)))),
+            Err(_) => {
+                return Err(invalid(format!(
+                    "no credentials within {limit:?} from {:?}",
+                    config.credentials
+                )));
+            }
+        }
+        let endpoint = match &config.endpoint {
+            Some(endpoint) => endpoint.clone(),
+            None => format!("AWS S3 in {}", config.region),
+        };
+        let target = Target {
+            endpoint,
+            bucket: config.bucket.clone(),
+            region: config.region.clone(),
+        };
+        let authorities = config.ca_file.clone().zip(seen).map(|(path, stamp)| Authorities {
+            path,
+            seen: Mutex::new(stamp),
+        });
+        let client = RwLock::new(client::s3_client(&config, http, keys.clone()));
+        Ok(S3Store {
+            config,
+            target,
+            client,
+            keys,
+            key_source,
+            authorities,
+        })
+    }
+
+    pub(super) fn client(&self) -> Client {
+        self.client.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Waits for the answer to a request that carries `bytes`, and maps its failure.
+    pub(super) async fn answer<T, E>(
+        &self,
+        operation: Operation,
+        key: Option<&Key>,
+        bytes: u64,
+        request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,
+    ) -> StoreResult<T>
+    where
+        E: ProvideErrorMetadata + Error + 'static,
+    {
+        // The SDK's own read limit would also cover the sending of the body, whatever its size.
+        let limit = self.config.read_timeout + Duration::from_secs(bytes / MIN_BYTES_PER_SECOND);
+        match tokio::time::timeout(limit, Box::pin(request)).await {
+            Ok(Ok(answer)) => Ok(answer),
+            Ok(Err(error)) => Err(self.mended(self.target.error(operation, key, &error)).await),
+            Err(_) => {
+                let detail = format!("no answer within {limit:?} from {}", self.target.endpoint);
+                let error = StoreError::new(ErrorKind::Timeout, operation, detail);
+                Err(match key {
+                    Some(key) => error.with_key(key),
+                    None => error,
+                })
+            }
+        }
+    }
+
+    /// Looks whether what the server or we refused has been replaced on disk; then another attempt makes sense.
+    async fn mended(&self, error: StoreError) -> StoreError {
+        let mended = match error.kind() {
+            ErrorKind::InvalidCredentials => self.key_source.changed().await,
+            ErrorKind::Tls => self.authorities_changed().await,
+            _ => false,
+        };
+        if mended { error.with_retryable(true) } else { error }
+    }
+
+    async fn authorities_changed(&self) -> bool {
+        let Some(authorities) = &self.authorities else {
+            return false;
+        };
+        let path = authorities.path.clone();
+        let config = self.config.clone();
+        let Ok((stamp, http)) = blocking(move || Ok((FileStamp::of(&path), client::http_client(&config)))).await else {
+            return false;
+        };
+        let mut seen = authorities.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if *seen == stamp {
+            return false;
+        }
+        match http {
+            Ok(http) => {
+                *seen = stamp;
+                let client = client::s3_client(&self.config, http, self.keys.clone());
+                *self.client.write().unwrap_or_else(PoisonError::into_inner) = client;
+                tracing::info!(file = %authorities.path.display(), "certificate authorities were read again");
+                true
+            }
+            Err(error) => {
+                *seen = stamp;
+                tracing::warn!(%error, "cannot read certificate authorities again, keeping the present ones");
+                false
+            }
+        }
+    }
+}
+
+/// The provider in the shape that the SDK wants.
+#[derive(Debug)]
+struct Shared(std::sync::Arc<KeySource>);
+
+impl ProvideCredentials for Shared {
+    fn provide_credentials<'a>(&'a self) -> aws_credential_types::provider::future::ProvideCredentials<'a>
+    where
+        Self: 'a,
+    {
+        self.0.provide_credentials()
+    }
+}
+
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> StoreResult<T> + Send + 'static) -> StoreResult<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| {
+        Err(StoreError::new(
+            ErrorKind::Unexpected,
+            Operation::Open,
+            format!("reading files: {error}"),
+        ))
+    })
+}
+
+/// CRC-32 as S3 writes it.
+pub(super) fn crc32_text(crc32: u32) -> String {
+    BASE64_STANDARD.encode(crc32.to_be_bytes())
+}
+
+/// CRC-32 of a whole object, as S3 returns it. One of parts' checksums (`…-3`) says nothing of the bytes.
+pub(super) fn whole_crc32(text: Option<&str>, kind: Option<&ChecksumType>) -> Option<u32> {
+    if kind == Some(&ChecksumType::Composite) {
+        return None;
+    }
+    let bytes = BASE64_STANDARD.decode(text?).ok()?;
+    Some(u32::from_be_bytes(bytes.try_into().ok()?))
+}
+
+/// Servers from before 2025 want the MD5 of a DeleteObjects body, newer ones the SDK's CRC-32: both are sent.
+fn add_content_md5(request: &mut HttpRequest) {
+    if let Some(bytes) = request.body().bytes() {
+        let digest = BASE64_STANDARD.encode(Md5::digest(bytes));
+        request.headers_mut().insert("content-md5", digest);
+    }
+}
+
+fn unexpected(operation: Operation, key: &Key, detail: String) -> StoreError {
+    StoreError::new(ErrorKind::Unexpected, operation, detail).with_key(key)
+}
+
+fn length_of(operation: Operation, key: &Key, length: Option<i64>) -> StoreResult<u64> {
+    length
+        .and_then(|length| u64::try_from(length).ok())
+        .ok_or_else(|| unexpected(operation, key, format!("the answer has the length {length:?}")))
+}
+
+/// `bytes 5-9/20` as (5..10, 20).
+fn parse_content_range(text: &str) -> Option<(Range<u64>, u64)> {
+    let (range, total) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    Some((
+        first.parse().ok()?..last.parse::<u64>().ok()?.checked_add(1)?,
+        total.parse().ok()?,
+    ))
+}
+
+#[async_trait]
+impl ObjectStore for S3Store {
+    async fn put(&self, key: &Key, payload: Payload) -> StoreResult<()> {
+        let request = self
+            .client()
+            .put_object()
+            .bucket(&self.config.bucket)
+            .key(key.as_str())
+            .checksum_crc32(crc32_text(payload.crc32()))
+            .body(ByteStream::from(payload.bytes().clone()))
+            .customize();
+        let request = if self.config.payload_signing {
+            request
+        } else {
+            request.disable_payload_signing()
+        };
+        self.answer(Operation::Put, Some(key), payload.length(), request.send())
+            .await?;
+        Ok(())
+    }
+
+    async fn create_upload(&self, key: &Key) -> StoreResult<UploadId> {
+        self.begin_upload(key).await
+    }
+
+    async fn upload_part(
+        &self,
+        key: &Key,
+        upload: &UploadId,
+        number: u32,
+        payload: Payload,
+    ) -> StoreResult<UploadedPart> {
+        self.send_part(key, upload, number, payload).await
+    }
+
+    async fn complete_upload(
+        &self,
+        key: &Key,
+        upload: &UploadId,
+        parts: &[UploadedPart],
+        crc32: u32,
+    ) -> StoreResult<()> {
+        self.finish_upload(key, upload, parts, crc32).await
+    }
+
+    async fn abort_upload(&self, key: &Key, upload: &UploadId) -> StoreResult<()> {
+        self.drop_upload(key, upload).await
+    }
+
+    async fn list_uploads(&self, key: &Key) -> StoreResult<Vec<UploadId>> {
+        self.uploads_of(key).await
+    }
+
+    async fn get(&self, key: &Key, range: Option<Range<u64>>) -> StoreResult<GetObject> {
+        if let Some(range) = &range
+            && range.is_empty()
+        {
+            let detail = format!("the range {range:?} is empty");
+            return Err(StoreError::new(ErrorKind::Invalid, Operation::Get, detail).with_key(key));
+        }
+        let header = range.as_ref().map(|range| match i64::try_from(range.end) {
+            Ok(_) => format!("bytes={}-{}", range.start, range.end - 1),
+            // Past any object, and past what servers can count to.
+            Err(_) => format!("bytes={}-", range.start),
+        });
+        let request = self
+            .client()
+            .get_object()
+            .bucket(&self.config.bucket)
+            .key(key.as_str())
+            .set_range(header)
+            .send();
+        let answer = self.answer(Operation::Get, Some(key), 0, request).await?;
+        let length = length_of(Operation::Get, key, answer.content_length())?;
+        let content_range = answer.content_range().map(str::to_owned);
+        let (given, object_length) = match (&range, &content_range) {
+            (None, None) => (0..length, length),
+            (Some(asked), Some(text)) => {
+                let (given, total) = parse_content_range(text)
+                    .ok_or_else(|| unexpected(Operation::Get, key, format!("Content-Range {text:?}")))?;
+                let wanted = asked.start..asked.end.min(total);
+                if given != wanted || given.end - given.start != length {
+                    let detail = format!("asked for bytes {wanted:?}, got {text:?} with {length} bytes");
+                    return Err(unexpected(Operation::Get, key, detail));
+                }
+                (given, total)
+            }
+            // Status 200 to a range: the server sends the whole object.
+            (Some(asked), None) => {
+                let detail = format!("asked for bytes {asked:?}, got an answer without Content-Range");
+                return Err(unexpected(Operation::Get, key, detail));
+            }
+            (None, Some(text)) => {
+                return Err(unexpected(
+                    Operation::Get,
+                    key,
+                    format!("a whole object with Content-Range {text:?}"),
+                ));
+            }
+        };
+        let request_id = aws_sdk_s3::operation::RequestId::request_id(&answer).map(str::to_owned);
+        let tag = answer.e_tag().map(str::to_owned);
+        let body = body::exactly(answer.body, length, self.config.read_timeout, key.clone(), request_id);
+        Ok(GetObject {
+            range: given,
+            object_length,
+            tag,
+            body,
+        })
+    }
+
+    async fn head(&self, key: &Key) -> StoreResult<ObjectInfo> {
+        let request = self
+            .client()
+            .head_object()
+            .bucket(&self.config.bucket)
+            .key(key.as_str())
+            .checksum_mode(ChecksumMode::Enabled)
+            .send();
+        let answer = self.answer(Operation::Head, Some(key), 0, request).await?;
+        Ok(ObjectInfo {
+            key: key.as_str().to_owned(),
+            length: length_of(Operation::Head, key, answer.content_length())?,
+            crc32: whole_crc32(answer.checksum_crc32(), answer.checksum_type()),
+        })
+    }
+
+    async fn delete(&self, keys: &[Key]) -> StoreResult<()> {
+        let invalid = |detail: String| StoreError::new(ErrorKind::Invalid, Operation::Delete, detail);
+        if keys.is_empty() {
+            return Ok(());
+        }
+        if keys.len() > KEYS_MAX {
+            return Err(invalid(format!(
+                "{} keys in one request, at most {KEYS_MAX}",
+                keys.len()
+            )));
+        }
+        let mut delete = Delete::builder().quiet(true);
+        for key in keys {
+            let object = ObjectIdentifier::builder().key(key.as_str()).build();
+            delete = delete.objects(object.map_err(|error| invalid(error.to_string()))?);
+        }
+        let delete = delete.build().map_err(|error| invalid(error.to_string()))?;
+        let request = self
+            .client()
+            .delete_objects()
+            .bucket(&self.config.bucket)
+            .delete(delete)
+            .customize()
+            .mutate_request(add_content_md5)
+            .send();
+        let only = if let [key] = keys { Some(key) } else { None };
+        let answer = self.answer(Operation::Delete, only, 0, request).await?;
+        let failed = answer
+            .errors()
+            .iter()
+            .find(|error| !matches!(error.code(), Some("NoSuchKey" | "NoSuchVersion")));
+        let Some(failed) = failed else {
+            return Ok(());
+        };
+        let error = self
+            .target
+            .key_error(Operation::Delete, failed.code(), failed.message());
+        Err(match keys.iter().find(|key| Some(key.as_str()) == failed.key()) {
+            Some(key) => error.with_key(key),
+            None => error,
+        })
+    }
+
+    async fn list(&self, prefix: &str, start_after: Option<&str>, max_keys: u32) -> StoreResult<ListPage> {
+        let request = self
+            .client()
+            .list_objects_v2()
+            .bucket(&self.config.bucket)
+            .prefix(prefix)
+            .set_start_after(start_after.map(str::to_owned))
+            .max_keys(i32::try_from(max_keys.clamp(1, 1000)).unwrap_or(1000))
+            .send();
+        let answer = self.answer(Operation::List, None, 0, request).await?;
+        let has_more = answer.is_truncated().unwrap_or(false);
+        let mut objects = Vec::with_capacity(answer.contents().len());
+        for object in answer.contents() {
+            let (Some(key), Some(length)) = (object.key(), object.size().and_then(|size| u64::try_from(size).ok()))
+            else {
+                let detail = "a listed object without key or size";
+                return Err(StoreError::new(ErrorKind::Unexpected, Operation::List, detail));
+            };
+            objects.push(ObjectInfo {
+                key: key.to_owned(),
+                length,
+                crc32: None,
+            });
+        }
+        Ok(ListPage { objects, has_more })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn content_ranges() {
+        assert_eq!(parse_content_range("bytes 5-9/20"), Some((5..10, 20)));
+        assert_eq!(parse_content_range("bytes 5-9/*"), None);
+        assert_eq!(parse_content_range("bytes */20"), None);
+        assert_eq!(parse_content_range(&format!("bytes 0-{}/1", u64::MAX)), None);
+    }
+
+    #[test]
+    fn checksums_are_big_endian_base64_and_composites_do_not_count() {
+        let text = crc32_text(0xCBF4_3926);
+        assert_eq!(text, "y/Q5Jg==");
+        assert_eq!(
+            whole_crc32(Some(&text), Some(&ChecksumType::FullObject)),
+            Some(0xCBF4_3926)
+        );
+        assert_eq!(whole_crc32(Some(&text), None), Some(0xCBF4_3926));
+        assert_eq!(whole_crc32(Some(&text), Some(&ChecksumType::Composite)), None);
+        assert_eq!(whole_crc32(Some("y/Q5Jg==-3"), None), None);
+    }
+}

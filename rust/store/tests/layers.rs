@@ -1,0 +1,245 @@
+//! The layers on a scripted store, in paused time.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use alluvium_store::{
+    ErrorKind, GetObject, Key, ListPage, ObjectInfo, ObjectStore, Operation, Payload, StoreError, StoreResult,
+    UploadId, UploadedPart,
+    layer::{Policies, metrics::StoreMetrics, stack},
+    mem::MemStore,
+};
+use async_trait::async_trait;
+use bytes::Bytes;
+use futures::StreamExt;
+use tokio::time::Instant;
+
+/// What happens to one request.
+#[derive(Debug)]
+enum Step {
+    Fail(StoreError),
+    Hang,
+    Pass,
+}
+
+/// A store whose next puts and heads follow a script, and then pass.
+#[derive(Debug, Default)]
+struct Scripted {
+    inner: MemStore,
+    steps: Mutex<VecDeque<Step>>,
+    /// Pause before every piece of a body.
+    piece_pause: Duration,
+}
+
+impl Scripted {
+    async fn step(&self) -> StoreResult<()> {
+        let step = self.steps.lock().expect("no panic under the lock").pop_front();
+        match step {
+            Some(Step::Fail(error)) => Err(error),
+            Some(Step::Hang) => std::future::pending().await,
+            Some(Step::Pass) | None => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl ObjectStore for Scripted {
+    async fn put(&self, key: &Key, payload: Payload) -> StoreResult<()> {
+        self.step().await?;
+        self.inner.put(key, payload).await
+    }
+
+    async fn create_upload(&self, key: &Key) -> StoreResult<UploadId> {
+        self.inner.create_upload(key).await
+    }
+
+    async fn upload_part(&self, key: &Key, id: &UploadId, number: u32, payload: Payload) -> StoreResult<UploadedPart> {
+        self.inner.upload_part(key, id, number, payload).await
+    }
+
+    async fn complete_upload(&self, key: &Key, id: &UploadId, parts: &[UploadedPart], crc32: u32) -> StoreResult<()> {
+        self.inner.complete_upload(key, id, parts, crc32).await
+    }
+
+    async fn abort_upload(&self, key: &Key, id: &UploadId) -> StoreResult<()> {
+        self.inner.abort_upload(key, id).await
+    }
+
+    async fn list_uploads(&self, key: &Key) -> StoreResult<Vec<UploadId>> {
+        self.inner.list_uploads(key).await
+    }
+
+    async fn get(&self, key: &Key, range: Option<Range<u64>>) -> StoreResult<GetObject> {
+        let answer = self.inner.get(key, range).await?;
+        let pause = self.piece_pause;
+        let body = answer.body.then(move |piece| async move {
+            tokio::time::sleep(pause).await;
+            piece
+        });
+        Ok(GetObject {
+            body: body.boxed(),
+            ..answer
+        })
+    }
+
+    async fn head(&self, key: &Key) -> StoreResult<ObjectInfo> {
+        self.step().await?;
+        self.inner.head(key).await
+    }
+
+    async fn delete(&self, keys: &[Key]) -> StoreResult<()> {
+        self.inner.delete(keys).await
+    }
+
+    async fn list(&self, prefix: &str, start_after: Option<&str>, max_keys: u32) -> StoreResult<ListPage> {
+        self.inner.list(prefix, start_after, max_keys).await
+    }
+}
+
+fn error(kind: ErrorKind) -> StoreError {
+    StoreError::new(kind, Operation::Put, "scripted")
+}
+
+fn failing(kind: ErrorKind, times: usize) -> VecDeque<Step> {
+    (0..times).map(|_| Step::Fail(error(kind))).collect()
+}
+
+fn stacked(steps: VecDeque<Step>, policies: Policies) -> (Arc<dyn ObjectStore>, Arc<StoreMetrics>) {
+    let metrics = Arc::new(StoreMetrics::default());
+    let base = Scripted {
+        steps: Mutex::new(steps),
+        ..Scripted::default()
+    };
+    (stack(Arc::new(base), policies, Arc::clone(&metrics)), metrics)
+}
+
+fn key() -> Key {
+    Key::new("object").expect("a valid key")
+}
+
+fn payload() -> Payload {
+    Payload::new(Bytes::from_static(b"bytes"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_may_pass_is_tried_again_with_growing_pauses() {
+    for seed in 0..50 {
+        let policies = Policies {
+            jitter_seed: Some(seed),
+            ..Policies::default()
+        };
+        let (store, metrics) = stacked(failing(ErrorKind::Unavailable, 9), policies);
+        let begin = Instant::now();
+        store
+            .put(&key(), payload())
+            .await
+            .unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+        // 100, 200, 400, 800, 1600, 3200 ms and then 5 s at most, and full jitter below that.
+        assert!(
+            begin.elapsed() <= Duration::from_millis(6300 + 15_000) + Duration::from_millis(10),
+            "seed {seed}"
+        );
+        let put = metrics.snapshot().of(Operation::Put).clone();
+        assert_eq!((put.requests, put.retries, put.in_flight), (10, 9, 0), "seed {seed}");
+        assert_eq!(put.failed(ErrorKind::Unavailable), 9, "seed {seed}");
+        assert_eq!(put.bytes_sent, 50, "seed {seed}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_are_bounded_and_counted_in_the_error() {
+    let (store, _) = stacked(
+        failing(ErrorKind::Throttled, 100),
+        Policies {
+            attempts_max: 3,
+            ..Policies::default()
+        },
+    );
+    let error = store.put(&key(), payload()).await.expect_err("the script fails");
+    assert_eq!((error.kind(), error.attempts()), (ErrorKind::Throttled, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_pass_is_not_tried_again() {
+    for kind in ErrorKind::ALL.into_iter().filter(|kind| !kind.is_retryable()) {
+        let (store, metrics) = stacked(failing(kind, 1), Policies::default());
+        let error = store.put(&key(), payload()).await.expect_err("the script fails");
+        assert_eq!((error.kind(), error.attempts()), (kind, 1));
+        assert_eq!(metrics.snapshot().of(Operation::Put).requests, 1);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hanging_attempt_ends_and_the_next_one_succeeds() {
+    let (store, metrics) = stacked([Step::Hang, Step::Pass].into(), Policies::default());
+    let begin = Instant::now();
+    store.head(&key()).await.map(|_| ()).expect_err("nothing was put");
+    assert!(begin.elapsed() >= Duration::from_secs(30) && begin.elapsed() < Duration::from_secs(31));
+    assert_eq!(metrics.snapshot().of(Operation::Head).failed(ErrorKind::Timeout), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_operation_has_a_deadline_over_all_attempts() {
+    let hanging = (0..100).map(|_| Step::Hang).collect();
+    let (store, _) = stacked(
+        hanging,
+        Policies {
+            attempts_max: 100,
+            ..Policies::default()
+        },
+    );
+    let begin = Instant::now();
+    let error = store.put(&key(), payload()).await.expect_err("nothing answers");
+    assert_eq!(error.kind(), ErrorKind::Timeout);
+    assert!(
+        begin.elapsed() <= Duration::from_millis(120_100),
+        "{:?}",
+        begin.elapsed()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn retry_after_is_capped() {
+    let asked = StoreError::new(ErrorKind::Throttled, Operation::Put, "slow down");
+    let asked = asked.with_retry_after(Duration::from_secs(3600));
+    let (store, _) = stacked([Step::Fail(asked)].into(), Policies::default());
+    let begin = Instant::now();
+    store.put(&key(), payload()).await.expect("a put");
+    let waited = begin.elapsed();
+    assert!(
+        waited >= Duration::from_secs(30) && waited < Duration::from_secs(31),
+        "{waited:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_pauses_is_not_punished_but_a_slow_body_is() {
+    let policies = Policies {
+        attempts_max: 1,
+        ..Policies::default()
+    };
+    for (piece_pause, reader_pause, succeeds) in [(1, 3600, true), (3600, 1, false)] {
+        let base = Arc::new(Scripted {
+            piece_pause: Duration::from_secs(piece_pause),
+            ..Scripted::default()
+        });
+        let metrics = Arc::new(StoreMetrics::default());
+        let store = stack(base, policies.clone(), Arc::clone(&metrics));
+        store.put(&key(), payload()).await.expect("a put");
+        let mut answer = store.get(&key(), None).await.expect("an answer");
+        tokio::time::sleep(Duration::from_secs(reader_pause)).await;
+        let piece = answer.body.next().await.expect("a piece");
+        assert_eq!(piece.is_ok(), succeeds, "{piece:?}");
+        assert!(answer.body.next().await.is_none());
+        assert!(
+            answer.body.next().await.is_none(),
+            "a body may be asked again after its end"
+        );
+        drop(answer);
+        assert_eq!(metrics.snapshot().in_flight(), 0);
+    }
+}

@@ -1,0 +1,13 @@
+//! Purpose: what tests, the demo and benchmarks need around the product, and the product never.
+//!
+//! [`conformance`] is the suite that every object store must pass.
+//! [`s3_server`] is an S3 server for tests: in process, or as `alluvium-testkit s3-server`.
+//!
+//! [`segment`] writes segments to copy.
+//!
+//! Invariants: neither the broker's library nor the command-line tool depends on this crate; a layering check proves it. Nothing
+//! here enables tokio's `signal` or `process` features, since features are unified over the workspace.
+
+pub mod conformance;
+pub mod s3_server;
+pub mod segment;

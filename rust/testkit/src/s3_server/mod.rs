@@ -1,0 +1,356 @@
+//! Purpose: a strict S3 server for tests, with real sockets and real signatures, that can be told to misbehave.
+//!
+//! Flow: `connection` (socket, TLS, HTTP) → `front` (counters, [`faults`], credential scope) → s3s (signatures, S3's
+//! syntax) → `backend` (operations over a directory). `admin` lets another process read counters and set faults.
+//!
+//! Invariants: the server runs on threads of its own, so a test may block, or run on one thread, without stopping it.
+//! Where AWS and lenient servers differ it does as AWS, so that what passes here passes there.
+//!
+//! Cancel: [`S3Server::shutdown`] and dropping do the same: they end all connections, wait for the threads, and remove
+//! a temporary directory. Neither waits for clients.
+//!
+//! Not here: virtual-host addressing, HTTP/2, durability, more than one user.
+
+mod admin;
+mod auth;
+mod backend;
+mod body;
+mod connection;
+mod counters;
+pub mod faults;
+mod front;
+mod operation;
+mod tls;
+
+pub use self::counters::{Counters, Outcome};
+pub use self::faults::{FaultAction, FaultError, FaultRule, FaultStatus, FaultTarget, Faults};
+pub use self::operation::Operation;
+pub use self::tls::TlsError;
+
+use self::admin::Admin;
+use self::auth::{Gate, Keys};
+use self::backend::Backend;
+use self::front::Front;
+use self::tls::Tls;
+use s3s::auth::SecretKey;
+use s3s::service::S3ServiceBuilder;
+use std::future::Future;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Runtime;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tracing::warn;
+
+const WORKER_THREADS: usize = 2;
+const BLOCKING_THREADS: usize = 16;
+/// For file work in progress at the end; it is never long.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+/// After a failed accept (out of descriptors, say), so that the loop does not spin.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// What a server is made with. The default suits tests: a free port of the loopback, one bucket, a temporary directory.
+#[derive(Clone)]
+pub struct S3ServerConfig {
+    pub listen: SocketAddr,
+    /// Where objects are kept. `None`: a temporary directory that goes with the server.
+    pub data: Option<PathBuf>,
+    /// Created unless they exist.
+    pub buckets: Vec<String>,
+    pub access_key: String,
+    pub secret_key: String,
+    /// When set, requests must carry it; when not, they must carry none.
+    pub session_token: Option<String>,
+    pub region: String,
+    pub tls: TlsMode,
+}
+
+/// Whether the server speaks TLS.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum TlsMode {
+    #[default]
+    Off,
+    /// With a certificate of an authority made at start; its `ca.pem` is written into the directory, if one is given.
+    OwnAuthority { directory: Option<PathBuf> },
+}
+
+impl Default for S3ServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            data: None,
+            buckets: vec!["test-bucket".to_owned()],
+            access_key: "test-access-key".to_owned(),
+            secret_key: "test-secret-key".to_owned(),
+            session_token: None,
+            region: "us-east-1".to_owned(),
+            tls: TlsMode::Off,
+        }
+    }
+}
+
+/// Why a server cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum S3ServerError {
+    #[error("not a bucket name: {0:?}")]
+    BucketName(String),
+    #[error("cannot use the data directory: {0}")]
+    Data(#[source] io::Error),
+    #[error("cannot listen: {0}")]
+    Listen(#[source] io::Error),
+    #[error("cannot start threads: {0}")]
+    Threads(#[source] io::Error),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// A running server. Ends when dropped.
+#[derive(Debug)]
+pub struct S3Server {
+    endpoint: String,
+    admin: String,
+    ca_pem: Option<String>,
+    counters: Arc<Counters>,
+    faults: Arc<Faults>,
+    stop: watch::Sender<bool>,
+    /// Signalled by the thread's end.
+    stopped: Option<oneshot::Receiver<()>>,
+    thread: Option<JoinHandle<()>>,
+    directory: Option<TempDir>,
+}
+
+impl S3Server {
+    /// Starts a server. It is ready when this returns.
+    pub async fn start(config: S3ServerConfig) -> Result<Self, S3ServerError> {
+        // Nothing here waits for anything but the file system; the function is async as its callers are.
+        Self::start_blocking(config)
+    }
+
+    /// The same, for callers without a runtime.
+    pub fn start_blocking(config: S3ServerConfig) -> Result<Self, S3ServerError> {
+        if let Some(name) = config.buckets.iter().find(|name| !s3s::path::check_bucket_name(name)) {
+            return Err(S3ServerError::BucketName(name.clone()));
+        }
+        let mut directory = None;
+        let data = match config.data.clone() {
+            Some(data) => data,
+            None => {
+                let created = tempfile::Builder::new().prefix("alluvium-testkit-").tempdir();
+                directory
+                    .insert(created.map_err(S3ServerError::Data)?)
+                    .path()
+                    .to_path_buf()
+            }
+        };
+        let counters = Arc::new(Counters::default());
+        let faults = Arc::new(Faults::default());
+        let backend = Backend::open(&data, &config.buckets, &config.region, Arc::clone(&counters))
+            .map_err(S3ServerError::Data)?;
+        let tls = match &config.tls {
+            TlsMode::Off => None,
+            TlsMode::OwnAuthority { directory } => Some(Tls::make(directory.as_deref())?),
+        };
+        let (requests, request_address) = bind(config.listen).map_err(S3ServerError::Listen)?;
+        let (controls, control_address) =
+            bind(SocketAddr::new(config.listen.ip(), 0)).map_err(S3ServerError::Listen)?;
+        let scheme = if tls.is_some() { "https" } else { "http" };
+        let endpoint = format!("{scheme}://{request_address}");
+        let admin = format!("http://{control_address}");
+        let (acceptor, ca_pem) = tls.map_or((None, None), |tls| (Some(tls.acceptor), Some(tls.ca_pem)));
+        let front = Arc::new(front(config, backend, Arc::clone(&counters), Arc::clone(&faults)));
+        let controller = Admin {
+            counters: Arc::clone(&counters),
+            faults: Arc::clone(&faults),
+        };
+        let (stop, stopping) = watch::channel(false);
+        let (ended, stopped) = oneshot::channel();
+        let (report, started) = mpsc::sync_channel(1);
+        // The runtime lives and ends in this thread: dropping one inside another runtime would panic.
+        let serve = move || {
+            match start_runtime(requests, controls) {
+                Ok((runtime, requests, controls)) => {
+                    // The receiver waits for this and nothing else.
+                    let _ = report.send(Ok(()));
+                    runtime.block_on(run(requests, acceptor, front, controls, controller, stopping));
+                    runtime.shutdown_timeout(END_TIMEOUT);
+                }
+                Err(error) => {
+                    let _ = report.send(Err(error));
+                }
+            }
+            // The receiver is gone when the server is being dropped; it joins the thread then.
+            let _ = ended.send(());
+        };
+        let thread = std::thread::Builder::new()
+            .name("testkit-s3-server".to_owned())
+            .spawn(serve)
+            .map_err(S3ServerError::Threads)?;
+        let reported = started.recv().unwrap_or_else(|error| Err(io::Error::other(error)));
+        reported.map_err(S3ServerError::Threads)?;
+        let thread = Some(thread);
+        Ok(Self {
+            endpoint,
+            admin,
+            ca_pem,
+            counters,
+            faults,
+            stop,
+            stopped: Some(stopped),
+            thread,
+            directory,
+        })
+    }
+
+    /// The URL for S3 clients (path style).
+    #[must_use]
+    pub fn endpoint(&self) -> &str {
+        &self.endpoint
+    }
+
+    /// The URL of the admin listener.
+    #[must_use]
+    pub fn admin(&self) -> &str {
+        &self.admin
+    }
+
+    /// The certificate of the authority to trust, with TLS.
+    #[must_use]
+    pub fn ca_pem(&self) -> Option<&str> {
+        self.ca_pem.as_deref()
+    }
+
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    #[must_use]
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Ends the server and all its connections; the ports are free and a temporary directory gone when this returns.
+    pub async fn shutdown(mut self) {
+        self.stop.send_replace(true);
+        if let Some(stopped) = self.stopped.take() {
+            // An error means that the thread has gone already, which is what is waited for.
+            let _ = stopped.await;
+        }
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            warn!("the server's thread panicked");
+        }
+        if let Some(directory) = self.directory.take()
+            && let Err(error) = directory.close()
+        {
+            warn!(%error, "cannot remove the temporary directory");
+        }
+    }
+}
+
+impl Drop for S3Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn front(config: S3ServerConfig, backend: Backend, counters: Arc<Counters>, faults: Arc<Faults>) -> Front {
+    let secret_key = SecretKey::from(config.secret_key);
+    let mut service = S3ServiceBuilder::new(backend);
+    service.set_auth(Keys {
+        access_key: config.access_key.clone(),
+        secret_key,
+    });
+    Front {
+        service: service.build(),
+        gate: Gate {
+            access_key: config.access_key,
+            session_token: config.session_token,
+            region: config.region,
+        },
+        faults,
+        counters,
+        next_request: AtomicU64::new(1),
+    }
+}
+
+fn bind(address: SocketAddr) -> io::Result<(std::net::TcpListener, SocketAddr)> {
+    let socket = std::net::TcpListener::bind(address)?;
+    socket.set_nonblocking(true)?;
+    let address = socket.local_addr()?;
+    Ok((socket, address))
+}
+
+fn start_runtime(
+    requests: std::net::TcpListener,
+    controls: std::net::TcpListener,
+) -> io::Result<(Runtime, TcpListener, TcpListener)> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .thread_name("testkit-s3")
+        .enable_all()
+        .build()?;
+    let entered = runtime.enter();
+    let requests = TcpListener::from_std(requests)?;
+    let controls = TcpListener::from_std(controls)?;
+    drop(entered);
+    Ok((runtime, requests, controls))
+}
+
+async fn run(
+    requests: TcpListener,
+    acceptor: Option<TlsAcceptor>,
+    front: Arc<Front>,
+    controls: TcpListener,
+    controller: Admin,
+    stopping: watch::Receiver<bool>,
+) {
+    let serve_request = move |stream| connection::serve(stream, acceptor.clone(), Arc::clone(&front));
+    let serve_control = move |stream| controller.clone().serve(stream);
+    tokio::join!(
+        accept_all(requests, serve_request, stopping.clone()),
+        accept_all(controls, serve_control, stopping)
+    );
+}
+
+/// Serves every connection until told to stop; then ends those that are open.
+async fn accept_all<Serve, Served>(listener: TcpListener, serve: Serve, mut stopping: watch::Receiver<bool>)
+where
+    Serve: Fn(TcpStream) -> Served,
+    Served: Future<Output = ()> + Send + 'static,
+{
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            // An error means that the server has been dropped.
+            _ = stopping.wait_for(|stop| *stop) => break,
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => {
+                    connections.spawn(serve(stream));
+                }
+                Err(error) => {
+                    warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    drop(listener);
+    connections.shutdown().await;
+}

@@ -1,0 +1,293 @@
+//! The conformance suite on a directory, and what only a directory can do wrong.
+
+use std::{fs, path::Path, sync::Arc};
+
+use alluvium_store::{
+    ErrorKind, Key, ObjectStore, Payload,
+    file::{FileConfig, FileStore},
+};
+use alluvium_testkit::conformance::Fixture;
+use bytes::Bytes;
+use futures::StreamExt;
+use tempfile::TempDir;
+
+async fn fixture() -> Fixture {
+    let directory = TempDir::new().expect("a temporary directory");
+    let store = open(directory.path()).await;
+    Fixture {
+        store: Arc::new(store),
+        guard: Box::new(directory),
+    }
+}
+
+async fn open(root: &Path) -> FileStore {
+    FileStore::open(FileConfig {
+        root: root.to_path_buf(),
+    })
+    .await
+    .expect("an open store")
+}
+
+fn key(text: &str) -> Key {
+    Key::new(text).expect("a valid key")
+}
+
+fn payload(text: &'static str) -> Payload {
+    Payload::new(Bytes::from_static(text.as_bytes()))
+}
+
+fn entries(directory: &Path) -> Vec<String> {
+    let names = fs::read_dir(directory).expect("a directory");
+    let mut names: Vec<String> = names
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+alluvium_testkit::conformance_suite!(fixture);
+
+#[tokio::test]
+async fn root_must_be_a_directory_that_exists() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let absent = directory.path().join("absent");
+    let error = FileStore::open(FileConfig { root: absent.clone() })
+        .await
+        .expect_err("no such root");
+    assert_eq!(error.kind(), ErrorKind::BucketNotFound);
+    assert!(error.detail().contains(&absent.display().to_string()), "{error}");
+    assert!(!absent.try_exists().expect("a look"), "the root was created");
+    let file = directory.path().join("file");
+    fs::write(&file, b"x").expect("a file");
+    let error = FileStore::open(FileConfig { root: file })
+        .await
+        .expect_err("a file as root");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+}
+
+#[tokio::test]
+async fn a_vanished_root_is_not_made_again() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let root = directory.path().join("mount");
+    fs::create_dir(&root).expect("the root");
+    let store = open(&root).await;
+    let key = key("topic/object");
+    store.put(&key, payload("bytes")).await.expect("a put");
+    let hidden = directory.path().join("elsewhere");
+    fs::rename(&root, &hidden).expect("a rename");
+    // Gone, and then another directory at its place, as a mount point without its mount is.
+    for _ in 0..2 {
+        for error in [
+            store.put(&key, payload("bytes")).await.expect_err("put"),
+            store.create_upload(&key).await.map(|_| ()).expect_err("create"),
+            store.get(&key, None).await.map(|_| ()).expect_err("get"),
+            store.head(&key).await.map(|_| ()).expect_err("head"),
+            store.delete(std::slice::from_ref(&key)).await.expect_err("delete"),
+            store.list("", None, 10).await.map(|_| ()).expect_err("list"),
+        ] {
+            assert_eq!(error.kind(), ErrorKind::BucketNotFound, "{error}");
+        }
+        match fs::create_dir(&root) {
+            Ok(()) => {}
+            Err(_) => assert!(entries(&root).is_empty()),
+        }
+    }
+    assert!(
+        entries(&root).is_empty(),
+        "something was written into the other directory"
+    );
+    fs::remove_dir(&root).expect("removal");
+    fs::rename(&hidden, &root).expect("back again");
+    assert_eq!(store.head(&key).await.expect("a head").length, 5);
+}
+
+#[tokio::test]
+async fn keys_that_collide_with_directories_are_refused() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let store = open(directory.path()).await;
+    store.put(&key("a/b"), payload("bytes")).await.expect("a put");
+    for collision in ["a", "a/b/c", "a/b/c/d"] {
+        let error = store
+            .put(&key(collision), payload("bytes"))
+            .await
+            .expect_err("a collision");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{collision}: {error}");
+        assert!(error.detail().contains("directory of another object's key"), "{error}");
+    }
+    for reserved in [".uploads/x", "x/.tmp-1", ".tmp-1/x"] {
+        let error = store
+            .put(&key(reserved), payload("bytes"))
+            .await
+            .expect_err("a reserved name");
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{reserved}: {error}");
+    }
+    let error = store
+        .put(&key(&"x".repeat(256)), payload("bytes"))
+        .await
+        .expect_err("a long component");
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(entries(directory.path()), ["a"]);
+}
+
+#[tokio::test]
+async fn nothing_is_left_behind() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let store = open(directory.path()).await;
+    assert!(entries(directory.path()).is_empty(), "the probe left something");
+    let key = key("a/b/c/object");
+    let upload = store.create_upload(&key).await.expect("an upload");
+    let part = store
+        .upload_part(&key, &upload, 1, payload("bytes"))
+        .await
+        .expect("a part");
+    let crc32 = part.crc32;
+    store
+        .complete_upload(&key, &upload, &[part], crc32)
+        .await
+        .expect("a completion");
+    assert_eq!(entries(directory.path()), ["a"], "staging is left");
+    assert_eq!(entries(&directory.path().join("a/b/c")), ["object"]);
+    store.delete(std::slice::from_ref(&key)).await.expect("a delete");
+    assert!(entries(directory.path()).is_empty(), "empty directories are left");
+}
+
+#[tokio::test]
+async fn links_are_no_objects() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let outside = TempDir::new().expect("a temporary directory");
+    fs::write(outside.path().join("secret"), b"secret").expect("a file");
+    let store = open(directory.path()).await;
+    std::os::unix::fs::symlink(outside.path().join("secret"), directory.path().join("link")).expect("a link");
+    std::os::unix::fs::symlink(outside.path(), directory.path().join("dir")).expect("a link");
+    assert_eq!(
+        store.get(&key("link"), None).await.map(|_| ()).expect_err("get").kind(),
+        ErrorKind::NotFound
+    );
+    assert_eq!(
+        store.head(&key("link")).await.expect_err("head").kind(),
+        ErrorKind::NotFound
+    );
+    assert!(store.list("", None, 10).await.expect("a list").objects.is_empty());
+    store
+        .put(&key("link"), payload("mine"))
+        .await
+        .expect("a put replaces the link");
+    assert_eq!(fs::read(outside.path().join("secret")).expect("the file"), b"secret");
+}
+
+#[tokio::test]
+async fn a_file_that_shrinks_under_a_reader_is_an_error() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let store = open(directory.path()).await;
+    let key = key("object");
+    store
+        .put(&key, Payload::new(Bytes::from(vec![7; 3 << 20])))
+        .await
+        .expect("a put");
+    let mut answer = store.get(&key, None).await.expect("a get");
+    assert_eq!(
+        answer.body.next().await.expect("a piece").expect("bytes").len(),
+        1 << 20
+    );
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .open(directory.path().join("object"))
+        .expect("the file");
+    file.set_len(5).expect("truncation");
+    assert_eq!(
+        answer.body.next().await.expect("a piece").expect_err("an error").kind(),
+        ErrorKind::Truncated
+    );
+}
+
+#[tokio::test]
+async fn uploads_are_seen_by_another_process() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let (one, other) = (open(directory.path()).await, open(directory.path()).await);
+    let key = key("a/object");
+    let upload = one.create_upload(&key).await.expect("an upload");
+    assert_eq!(
+        other.list_uploads(&key).await.expect("a list"),
+        std::slice::from_ref(&upload)
+    );
+    let part = other
+        .upload_part(&key, &upload, 1, payload("bytes"))
+        .await
+        .expect("a part");
+    other.abort_upload(&key, &upload).await.expect("an abort");
+    let crc32 = part.crc32;
+    let error = one
+        .complete_upload(&key, &upload, &[part], crc32)
+        .await
+        .expect_err("gone");
+    assert_eq!(error.kind(), ErrorKind::UploadNotFound);
+    assert!(entries(directory.path()).is_empty());
+}
+
+#[tokio::test]
+async fn parts_of_any_sizes_make_the_object() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let store = open(directory.path()).await;
+    for sizes in [
+        vec![3, 3, 3],
+        vec![3, 3, 1],
+        vec![1, 3, 3],
+        vec![3, 0, 2],
+        vec![1],
+        vec![0],
+        vec![2, 3, 4, 1],
+    ] {
+        let key = key("object");
+        let upload = store.create_upload(&key).await.expect("an upload");
+        let (mut parts, mut whole) = (Vec::new(), Vec::new());
+        for (number, size) in (1u32..).zip(&sizes) {
+            let bytes = vec![b'a' + u8::try_from(number).expect("few parts"); *size];
+            whole.extend_from_slice(&bytes);
+            let part = store
+                .upload_part(&key, &upload, number, Payload::new(Bytes::from(bytes)))
+                .await;
+            parts.push(part.expect("a part"));
+        }
+        // One that is left out of the list.
+        store
+            .upload_part(&key, &upload, 9, payload("zzz"))
+            .await
+            .expect("a part");
+        store
+            .complete_upload(&key, &upload, &parts, crc32fast::hash(&whole))
+            .await
+            .expect("a completion");
+        let read = store
+            .get(&key, None)
+            .await
+            .expect("a get")
+            .collect()
+            .await
+            .expect("a body");
+        assert_eq!(read, whole, "{sizes:?}");
+    }
+}
+
+#[tokio::test]
+async fn parts_that_were_not_sent_are_an_error() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let store = open(directory.path()).await;
+    let key = key("object");
+    let upload = store.create_upload(&key).await.expect("an upload");
+    let part = store
+        .upload_part(&key, &upload, 1, payload("bytes"))
+        .await
+        .expect("a part");
+    let mut never = part.clone();
+    never.number = 2;
+    let crc32 = crc32fast::hash(b"bytesbytes");
+    let error = store
+        .complete_upload(&key, &upload, &[part, never], crc32)
+        .await
+        .expect_err("a part is missing");
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(
+        store.head(&key).await.expect_err("no object").kind(),
+        ErrorKind::NotFound
+    );
+}
