@@ -122,7 +122,16 @@ impl Engine {
             tracker: TaskTracker::new(),
             config,
         });
-        let Config { store, key_prefix, chunk_size, part_size, upload_memory, load_memory, cache_memory, .. } = &shared.config;
+        let Config {
+            store,
+            key_prefix,
+            chunk_size,
+            part_size,
+            upload_memory,
+            load_memory,
+            cache_memory,
+            ..
+        } = &shared.config;
         tracing::info!(
             version = VERSION, %store, %key_prefix, chunk_bytes = chunk_size.bytes(), part_bytes = part_size,
             upload_memory, load_memory, cache_memory, "storage manager open"

@@ -6,7 +6,7 @@
 use std::{sync::Arc, time::Duration};
 
 use alluvium_store::{
-    ErrorKind as StoreKind, Key, ObjectStore, Payload, StoreError, StoreResult,
+    ErrorKind as StoreKind, Key, ObjectStore, Operation, Payload, StoreError, StoreResult,
     layer::{self, Policies, metrics::StoreMetrics},
 };
 use bytes::Bytes;
@@ -57,7 +57,7 @@ async fn write(store: &dyn ObjectStore, key: &Key) -> StoreResult<()> {
     let deleted = store.delete(std::slice::from_ref(key)).await;
     if written? != CONTENT {
         let detail = "the store gave back other bytes than were written";
-        return Err(StoreError::new(StoreKind::Unexpected, alluvium_store::Operation::Get, detail).with_key(key));
+        return Err(StoreError::new(StoreKind::Unexpected, Operation::Get, detail).with_key(key));
     }
     deleted
 }

@@ -19,7 +19,9 @@ const CHUNK_SIZE: u32 = 65_536;
 const SEGMENT_SIZE: usize = 70_000;
 
 fn golden(name: &str, fresh: &[u8]) -> Bytes {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/v1").join(name);
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("../../tests/golden/v1")
+        .join(name);
     if std::env::var_os("ALLUVIUM_WRITE_GOLDEN").is_some() && !path.try_exists().unwrap() {
         fs::write(&path, fresh).unwrap();
     }
@@ -50,8 +52,14 @@ fn segment() -> SegmentMetadata {
         event_timestamp_ms: 1_700_000_000_123,
         segment_size: SEGMENT_SIZE as u64,
         leader_epochs: vec![
-            LeaderEpoch { epoch: 0, start_offset: 1_234_567 },
-            LeaderEpoch { epoch: 4, start_offset: 1_239_000 },
+            LeaderEpoch {
+                epoch: 0,
+                start_offset: 1_234_567,
+            },
+            LeaderEpoch {
+                epoch: 4,
+                start_offset: 1_239_000,
+            },
         ],
         transaction_index_empty: false,
     }
@@ -62,7 +70,11 @@ fn manifest(log: &Bytes) -> Manifest {
         .chunks(CHUNK_SIZE as usize)
         .map(|piece| {
             let crc32 = Crc32::of(piece).value();
-            Chunk { stored_length: u32::try_from(piece.len()).unwrap(), stored_crc32: crc32, plain_crc32: crc32 }
+            Chunk {
+                stored_length: u32::try_from(piece.len()).unwrap(),
+                stored_crc32: crc32,
+                plain_crc32: crc32,
+            }
         })
         .collect();
     let chunks = ChunkTable::new(ChunkSize::new(CHUNK_SIZE).unwrap(), log.len() as u64, chunks).unwrap();
@@ -71,7 +83,10 @@ fn manifest(log: &Bytes) -> Manifest {
         IndexPayload::new(IndexType::Timestamp, pattern(204, 3)),
         IndexPayload::new(IndexType::ProducerSnapshot, pattern(77, 4)),
         IndexPayload::new(IndexType::Transaction, Bytes::new()),
-        IndexPayload::new(IndexType::LeaderEpoch, Bytes::from_static(b"0\n2\n0 1234567\n4 1239000\n")),
+        IndexPayload::new(
+            IndexType::LeaderEpoch,
+            Bytes::from_static(b"0\n2\n0 1234567\n4 1239000\n"),
+        ),
     ];
     Manifest::new(segment(), chunks, indexes, "alluvium golden").unwrap()
 }
@@ -113,7 +128,9 @@ fn the_golden_chunks_verify_against_the_golden_manifest() {
         assert_eq!(range.start.0, position);
         position = range.end.0;
         let stored = log.slice(usize::try_from(range.start.0).unwrap()..usize::try_from(range.end.0).unwrap());
-        Unverified::new(stored).verify(String::new, chunks.stored_crc32(index).unwrap()).unwrap();
+        Unverified::new(stored)
+            .verify(String::new, chunks.stored_crc32(index).unwrap())
+            .unwrap();
     }
     assert_eq!(position, log.len() as u64);
     assert_eq!(chunks.object_crc32(), Crc32::of(&log));

@@ -175,7 +175,9 @@ fn messages_that_contradict_themselves_are_refused() {
         ("segment size", |message| {
             message.segment.as_mut().unwrap().segment_size += 1
         }),
-        ("topic id", |message| message.segment.as_mut().unwrap().topic_id.truncate(15)),
+        ("topic id", |message| {
+            message.segment.as_mut().unwrap().topic_id.truncate(15)
+        }),
         ("topic", |message| {
             message.segment.as_mut().unwrap().topic = "../x".into()
         }),

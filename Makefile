@@ -1,0 +1,35 @@
+# Two commands matter: `make demo` and `make test`. The work is done by the scripts in tests/tools.
+
+# Scripts must see Ctrl-C as it comes, and each target is one script: nothing is run in parallel.
+.NOTPARALLEL:
+.PHONY: help demo test test-minio build lint clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make demo        tier 200 MB from a real Kafka broker to S3 and read everything back, with proof'
+	@echo '                 STORE=embedded (default), file, versitygw, minio; or an S3 of yours: S3_ENDPOINT=URL'
+	@echo '                 S3_BUCKET=.. S3_ACCESS_KEY=.. S3_SECRET_KEY=.. [S3_REGION=..] [S3_CA_FILE=..]; KEEP=1 keeps the files'
+	@echo 'make test        every check: lint, unit, conformance, JNI, layering, a real broker end to end'
+	@echo 'make test-minio  the S3 suites, JUnit, the broker test and the demo on a real MinIO'
+	@echo 'make build       the native library, the plugin jar (build/plugin) and the tools'
+	@echo 'make lint        formatting, clippy and the layering check only'
+	@echo 'make clean       remove everything built (what was downloaded stays in the cache)'
+
+demo:
+	@tests/tools/build
+	@tests/tools/harness Demo
+
+test:
+	@tests/tools/run-suites test
+
+test-minio:
+	@tests/tools/run-suites minio
+
+build:
+	@tests/tools/build
+
+lint:
+	@tests/tools/run-suites lint
+
+clean:
+	@rm -rf target build .gradle
