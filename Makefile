@@ -2,7 +2,7 @@
 
 # Scripts must see Ctrl-C as it comes, and each target is one script: nothing is run in parallel.
 .NOTPARALLEL:
-.PHONY: help demo test test-minio build lint clean
+.PHONY: help demo test test-minio build lint deny clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo 'make test-minio  the S3 suites, JUnit, the broker test and the demo on a real MinIO'
 	@echo 'make build       the native library, the plugin jar (build/plugin) and the tools'
 	@echo 'make lint        formatting, clippy and the layering check only'
+	@echo 'make deny        licences, advisories, banned and duplicate crates (needs cargo-deny: cargo install cargo-deny)'
 	@echo 'make clean       remove everything built (what was downloaded stays in the cache)'
 
 demo:
@@ -30,6 +31,9 @@ build:
 
 lint:
 	@tests/tools/run-suites lint
+
+deny:
+	@cargo deny --workspace check
 
 clean:
 	@rm -rf target build .gradle

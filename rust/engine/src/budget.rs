@@ -7,7 +7,7 @@
 //! * A buffer gives its bytes back when it is dropped, wherever that happens.
 //! * Waiters are served in order, so a large request is not starved by small ones.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -16,6 +16,9 @@ use crate::{Error, Result};
 
 /// Bytes per permit: the semaphore counts in u32, a budget may be larger.
 const PERMIT_BYTES: u64 = 4096;
+
+/// How much larger than wanted a used buffer may be.
+const SLACK_BYTES: usize = 64 * 1024;
 
 /// The budget.
 #[derive(Debug)]
@@ -70,40 +73,66 @@ impl Budget {
     }
 }
 
-/// Buffers of one size that are used again, since a fresh one costs a page fault for every 4 KiB.
+/// Buffers that are used again, since a fresh one costs a page fault for every 4 KiB.
+///
+/// # Invariants
+/// Idle buffers and reserved bytes together stay within the budget: idle ones give way before a fresh one is made.
 #[derive(Debug)]
 pub(crate) struct BufferPool {
-    free: Mutex<Vec<Vec<u8>>>,
-    buffers_max: usize,
+    budget: Arc<Budget>,
+    idle: Mutex<Vec<Vec<u8>>>,
 }
 
 impl BufferPool {
-    pub(crate) fn new(buffers_max: usize) -> Arc<Self> {
+    pub(crate) fn new(budget: Arc<Budget>) -> Arc<Self> {
         Arc::new(BufferPool {
-            free: Mutex::new(Vec::new()),
-            buffers_max,
+            budget,
+            idle: Mutex::default(),
         })
     }
 
-    /// An empty buffer with room for at least `capacity` bytes.
+    /// An empty buffer with room for at least `capacity` bytes, which `reservation` covers.
     pub(crate) fn take(self: &Arc<Self>, capacity: usize, reservation: Reservation) -> PooledBuffer {
         let reused = {
-            let mut free = self.free.lock().unwrap_or_else(PoisonError::into_inner);
-            free.iter()
-                .position(|buffer| buffer.capacity() >= capacity)
-                .map(|position| free.swap_remove(position))
+            let mut idle = self.lock();
+            // One that is much larger would hold more than was reserved.
+            let fitting = idle
+                .iter()
+                .position(|buffer| (capacity..=capacity + SLACK_BYTES).contains(&buffer.capacity()));
+            let reused = fitting.map(|position| idle.swap_remove(position));
+            self.trim(&mut idle);
+            reused
         };
         let bytes = reused.unwrap_or_else(|| Vec::with_capacity(capacity));
         PooledBuffer {
             bytes,
             pool: Arc::clone(self),
-            _reservation: reservation,
+            reservation: Some(reservation),
         }
     }
 
-    /// Frees the buffers that nobody uses, once no copy is running.
+    /// Frees all idle buffers.
     pub(crate) fn clear(&self) {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.lock().clear();
+    }
+
+    fn put_back(&self, buffer: Vec<u8>) {
+        let mut idle = self.lock();
+        idle.push(buffer);
+        self.trim(&mut idle);
+    }
+
+    fn trim(&self, idle: &mut Vec<Vec<u8>>) {
+        let room = self.budget.total().saturating_sub(self.budget.in_use());
+        let mut held: u64 = idle.iter().map(|buffer| buffer.capacity() as u64).sum();
+        while held > room {
+            let Some(freed) = idle.pop() else { return };
+            held -= freed.capacity() as u64;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -112,7 +141,7 @@ impl BufferPool {
 pub(crate) struct PooledBuffer {
     pub(crate) bytes: Vec<u8>,
     pool: Arc<BufferPool>,
-    _reservation: Reservation,
+    reservation: Option<Reservation>,
 }
 
 impl PooledBuffer {
@@ -132,10 +161,9 @@ impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let mut buffer = std::mem::take(&mut self.bytes);
         buffer.clear();
-        let mut free = self.pool.free.lock().unwrap_or_else(PoisonError::into_inner);
-        if free.len() < self.pool.buffers_max {
-            free.push(buffer);
-        }
+        // First, or the buffer would count twice against the budget.
+        self.reservation = None;
+        self.pool.put_back(buffer);
     }
 }
 
@@ -167,8 +195,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_shared_buffer_returns_once_its_last_user_is_gone() {
-        let budget = Budget::new(1 << 20);
-        let pool = BufferPool::new(1);
+        let budget = Arc::new(Budget::new(1 << 20));
+        let pool = BufferPool::new(Arc::clone(&budget));
         let mut buffer = pool.take(1000, budget.reserve(1000).await.unwrap());
         buffer.bytes.extend_from_slice(b"abc");
         let shared = buffer.share();
@@ -179,5 +207,25 @@ mod tests {
         assert_eq!(budget.in_use(), 0);
         let again = pool.take(10, budget.reserve(10).await.unwrap());
         assert!(again.bytes.capacity() >= 1000 && again.bytes.is_empty());
+    }
+
+    #[tokio::test]
+    async fn idle_buffers_and_reserved_bytes_never_pass_the_budget_together() {
+        let budget = Arc::new(Budget::new(1 << 20));
+        let pool = BufferPool::new(Arc::clone(&budget));
+        let idle = || pool.lock().iter().map(|buffer| buffer.capacity() as u64).sum::<u64>();
+        let mut small = Vec::new();
+        for _ in 0..4 {
+            small.push(pool.take(200_000, budget.reserve(200_000).await.unwrap()));
+        }
+        drop(small);
+        assert_eq!((idle(), budget.in_use()), (800_000, 0));
+        // No used buffer fits, so a fresh one is made, and idle ones make room for it.
+        let large = pool.take(900_000, budget.reserve(900_000).await.unwrap());
+        assert!(idle() + budget.in_use() <= budget.total(), "{} idle", idle());
+        drop(large);
+        assert_eq!((idle(), budget.in_use()), (900_000, 0));
+        pool.clear();
+        assert_eq!(idle(), 0);
     }
 }

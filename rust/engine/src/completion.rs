@@ -52,14 +52,7 @@ impl<T> Completion<T> {
         let completion = Self::new();
         let guard = Guard(Arc::clone(&completion));
         let filled = async move {
-            let result = match AssertUnwindSafe(work).catch_unwind().await {
-                Ok(result) => result,
-                Err(payload) => {
-                    let error = Error::panic(payload.as_ref());
-                    tracing::error!(%error, "a task panicked");
-                    Err(error)
-                }
-            };
+            let result = contained(work).await;
             guard.0.complete(result);
         };
         (completion, filled)
@@ -128,6 +121,18 @@ impl<T: Clone> Completion<T> {
                 return result;
             }
             notified.await;
+        }
+    }
+}
+
+/// Turns a panic of `work` into an error.
+pub(crate) async fn contained<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    match AssertUnwindSafe(work).catch_unwind().await {
+        Ok(result) => result,
+        Err(payload) => {
+            let error = Error::panic(payload.as_ref());
+            tracing::error!(%error, "a task panicked");
+            Err(error)
         }
     }
 }

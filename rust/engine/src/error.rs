@@ -34,11 +34,13 @@ pub enum ErrorKind {
     Cancelled = 10,
     /// The call's arguments are impossible.
     Invalid = 11,
+    /// Written by a later release, in a way that this one cannot read.
+    Unsupported = 12,
 }
 
 impl ErrorKind {
     /// All kinds, in order of their numbers from 1.
-    pub const ALL: [ErrorKind; 11] = [
+    pub const ALL: [ErrorKind; 12] = [
         ErrorKind::NotFound,
         ErrorKind::Unavailable,
         ErrorKind::Throttled,
@@ -50,6 +52,7 @@ impl ErrorKind {
         ErrorKind::Internal,
         ErrorKind::Cancelled,
         ErrorKind::Invalid,
+        ErrorKind::Unsupported,
     ];
 
     /// The code that begins each message, to search for in logs and docs.
@@ -66,6 +69,7 @@ impl ErrorKind {
             ErrorKind::Internal => "ALLUVIUM-INTERNAL",
             ErrorKind::Cancelled => "ALLUVIUM-CANCELLED",
             ErrorKind::Invalid => "ALLUVIUM-INVALID",
+            ErrorKind::Unsupported => "ALLUVIUM-UNSUPPORTED",
         }
     }
 }
@@ -153,7 +157,12 @@ impl StdError for Error {}
 
 impl From<FormatError> for Error {
     fn from(error: FormatError) -> Self {
-        Error::new(ErrorKind::Corrupt, error.to_string())
+        match error {
+            FormatError::UnknownVersion { .. } | FormatError::UnknownFeatures { .. } => {
+                Error::new(ErrorKind::Unsupported, format!("{error}; upgrade this broker's plugin"))
+            }
+            _ => Error::new(ErrorKind::Corrupt, error.to_string()),
+        }
     }
 }
 

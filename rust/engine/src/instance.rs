@@ -21,10 +21,14 @@ use std::{
 };
 
 use alluvium_format::IndexType;
-use alluvium_store::{ObjectStore, StoreResult, file::FileStore, layer, s3::S3Store};
+use alluvium_store::{
+    ObjectStore, StoreResult,
+    file::FileStore,
+    layer::{self, Policies, metrics::StoreMetrics},
+    s3::S3Store,
+};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::level_filters::LevelFilter;
 
 use crate::{
     CopyRequest, Error, ErrorKind, Outcome, Result, SegmentRef, Task,
@@ -39,14 +43,22 @@ use crate::{
 /// The release.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Limit of opening and probing a store: a broker that cannot start should say so at once.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(9);
+/// Limit of opening a store: reading files, finding credentials.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Limit of trying a store: a broker that cannot start should say so at once.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Limits of each request that removes the remains of a failed copy, so that one that hangs leaves time for the others.
+const CLEANUP_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
+const CLEANUP_OPERATION_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// What is left of a runtime after its tasks ended has this long.
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Threads for file reads and writes at the same time.
-const BLOCKING_THREADS_MAX: usize = 16;
+/// Threads for file reads and writes at the same time, made when needed: enough that consumers of a directory do not queue behind ten
+/// copies of four parts each.
+const BLOCKING_THREADS_MAX: usize = 96;
 
 /// Worker threads, whatever the machine has: they only move bytes and compute checksums.
 const WORKERS_MAX: usize = 8;
@@ -56,8 +68,10 @@ const WORKERS_MAX: usize = 8;
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) store: Arc<dyn ObjectStore>,
+    /// The same store with the short deadlines of a clean-up.
+    pub(crate) cleanup_store: Arc<dyn ObjectStore>,
     pub(crate) cache: Arc<Cache>,
-    pub(crate) uploads: Budget,
+    pub(crate) uploads: Arc<Budget>,
     pub(crate) loads: Budget,
     pub(crate) buffers: Arc<BufferPool>,
     pub(crate) metrics: Arc<Metrics>,
@@ -94,28 +108,44 @@ impl Engine {
     /// As [`Engine::open`].
     pub fn with_config(config: Config) -> Result<Arc<Self>> {
         let runtime = runtime()?;
-        let opened = runtime.block_on(async {
-            match tokio::time::timeout(OPEN_TIMEOUT, open_store(&config)).await {
-                Ok(opened) => opened,
-                Err(_) => Err(probe::timed_out(&config, OPEN_TIMEOUT)),
-            }
-        });
-        let (base, store_metrics) = match opened {
-            Ok(opened) => opened,
+        let store_metrics = Arc::new(StoreMetrics::default());
+        match runtime.block_on(open_store(&config, &store_metrics)) {
+            Ok(base) => Ok(Self::assemble(config, base, store_metrics, runtime)),
             Err(error) => {
                 runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
-                return Err(error);
+                Err(error)
             }
+        }
+    }
+
+    /// An instance over a store that is open already and not probed; where `config` says it is does not matter then.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Internal`] when the machine gives no threads.
+    pub fn with_store(config: Config, base: Arc<dyn ObjectStore>) -> Result<Arc<Self>> {
+        Ok(Self::assemble(config, base, Arc::default(), runtime()?))
+    }
+
+    fn assemble(
+        config: Config,
+        base: Arc<dyn ObjectStore>,
+        store_metrics: Arc<StoreMetrics>,
+        runtime: Runtime,
+    ) -> Arc<Self> {
+        let metrics = Arc::new(Metrics::new(Arc::clone(&store_metrics)));
+        let cleanup_policies = Policies {
+            attempt_timeout: config.policies.attempt_timeout.min(CLEANUP_ATTEMPT_TIMEOUT),
+            operation_timeout: config.policies.operation_timeout.min(CLEANUP_OPERATION_TIMEOUT),
+            ..config.policies.clone()
         };
-        let metrics = Arc::new(runtime.block_on(async { Metrics::new(Arc::clone(&store_metrics)) }));
-        let store = layer::stack(base, config.policies.clone(), store_metrics);
-        let buffers_max = usize::try_from(config.upload_memory / config.part_size).unwrap_or(usize::MAX);
+        let uploads = Arc::new(Budget::new(config.upload_memory));
         let shared = Arc::new(Shared {
-            store,
+            store: layer::stack(Arc::clone(&base), config.policies.clone(), Arc::clone(&store_metrics)),
+            cleanup_store: layer::stack(base, cleanup_policies, store_metrics),
             cache: Cache::new(config.cache_memory, Arc::clone(&metrics)),
-            uploads: Budget::new(config.upload_memory),
+            buffers: BufferPool::new(Arc::clone(&uploads)),
+            uploads,
             loads: Budget::new(config.load_memory),
-            buffers: BufferPool::new(buffers_max),
             metrics,
             closing: CancellationToken::new(),
             runtime: runtime.handle().clone(),
@@ -136,10 +166,10 @@ impl Engine {
             version = VERSION, %store, %key_prefix, chunk_bytes = chunk_size.bytes(), part_bytes = part_size,
             upload_memory, load_memory, cache_memory, "storage manager open"
         );
-        Ok(Arc::new(Engine {
+        Arc::new(Engine {
             shared,
             runtime: Mutex::new(Some(runtime)),
-        }))
+        })
     }
 
     /// Copies a segment. The outcome is [`Outcome::Copied`].
@@ -180,11 +210,6 @@ impl Engine {
     pub fn metrics(&self) -> Vec<i64> {
         let shared = &self.shared;
         Sources::new(&shared.metrics, &shared.cache, &shared.uploads, &shared.loads).values()
-    }
-
-    /// Finest level of events that the operator wants to see.
-    pub fn log_level(&self) -> LevelFilter {
-        self.shared.config.log_level
     }
 
     /// The store, under all its policies: for tools.
@@ -258,17 +283,23 @@ fn runtime() -> Result<Runtime> {
         .map_err(|error| Error::new(ErrorKind::Internal, format!("cannot start threads: {error}")))
 }
 
-async fn open_store(config: &Config) -> Result<(Arc<dyn ObjectStore>, Arc<layer::metrics::StoreMetrics>)> {
-    let opened: StoreResult<Arc<dyn ObjectStore>> = match &config.store {
-        StoreConfig::S3(s3) => S3Store::open(s3.clone())
-            .await
-            .map(|store| Arc::new(store) as Arc<dyn ObjectStore>),
-        StoreConfig::File(file) => FileStore::open(file.clone())
-            .await
-            .map(|store| Arc::new(store) as Arc<dyn ObjectStore>),
+/// Opens the store and tries it, each with a verdict on what to mend when it takes too long.
+async fn open_store(config: &Config, metrics: &Arc<StoreMetrics>) -> Result<Arc<dyn ObjectStore>> {
+    let opening = async {
+        let opened: StoreResult<Arc<dyn ObjectStore>> = match &config.store {
+            StoreConfig::S3(s3) => S3Store::open(s3.clone()).await.map(|store| Arc::new(store) as _),
+            StoreConfig::File(file) => FileStore::open(file.clone()).await.map(|store| Arc::new(store) as _),
+        };
+        opened.map_err(|error| probe::verdict(config, &error))
     };
-    let base = opened.map_err(|error| probe::verdict(config, &error))?;
-    let metrics = Arc::new(layer::metrics::StoreMetrics::default());
-    probe::probe(config, Arc::clone(&base), Arc::clone(&metrics)).await?;
-    Ok((base, metrics))
+    let base = tokio::time::timeout(OPEN_TIMEOUT, opening)
+        .await
+        .unwrap_or_else(|_| Err(probe::opening_timed_out(config, OPEN_TIMEOUT)))?;
+    tokio::time::timeout(
+        PROBE_TIMEOUT,
+        probe::probe(config, Arc::clone(&base), Arc::clone(metrics)),
+    )
+    .await
+    .unwrap_or_else(|_| Err(probe::timed_out(config, PROBE_TIMEOUT)))?;
+    Ok(base)
 }

@@ -67,6 +67,15 @@ fn unique() -> u64 {
     rand::RngExt::random(&mut rand::rng())
 }
 
+/// Opening the store took too long: nothing was asked of it yet but, for some sources, credentials.
+pub(crate) fn opening_timed_out(config: &Config, limit: Duration) -> Error {
+    let key = match &config.store {
+        StoreConfig::S3(_) => "s3.credentials.provider",
+        StoreConfig::File(_) => "file.path",
+    };
+    Error::config(key, format!("no answer within {limit:?}"))
+}
+
 /// The start's deadline passed.
 pub(crate) fn timed_out(config: &Config, limit: Duration) -> Error {
     Error::config(location(config), format!("the store gave no result within {limit:?}"))
@@ -99,13 +108,13 @@ pub(crate) fn verdict(config: &Config, error: &StoreError) -> Error {
         },
         StoreKind::AccessDenied => (
             "s3.bucket",
-            "these credentials lack a right; needed are s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload under key.prefix",
+            "these credentials lack a right; needed are s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload under key.prefix, and s3:ListBucket, without which AWS does not tell an absent object from a forbidden one",
         ),
         StoreKind::BucketNotFound => ("s3.bucket", "no such bucket; create it or mend the name"),
         StoreKind::WrongRegion => ("s3.region", "the store expects another region"),
         StoreKind::ClockSkew => (location, "this machine's clock differs from the store's; set it"),
         StoreKind::NoSpace => ("s3.bucket", "the store is full"),
-        StoreKind::Invalid if error.detail().contains("CA bundle") => {
+        StoreKind::Invalid if error.operation() == Operation::Open => {
             ("s3.ca.file", "the file must be a readable PEM bundle")
         }
         _ => (

@@ -157,6 +157,51 @@ fn the_same_segment_copied_twice_is_there_once() {
 }
 
 #[test]
+fn a_copy_under_the_same_id_replaces_what_was_cached() {
+    let (source, root) = (tempdir().unwrap(), tempdir().unwrap());
+    let engine = on_directory(root.path(), SMALL);
+    let first = TestSegment::write(source.path(), 1, 200_000).unwrap();
+    copy(&engine, &first).unwrap();
+    assert!(read_segment(&engine, &first, 0..u64::MAX).unwrap() == first.log_bytes().unwrap());
+    let mut second = TestSegment::write(&subdirectory(source.path(), 2), 2, 200_000).unwrap();
+    second.metadata = first.metadata.clone();
+    copy(&engine, &second).unwrap();
+    assert!(read_segment(&engine, &second, 0..u64::MAX).unwrap() == second.log_bytes().unwrap());
+    let index = read_to_end(&open_index(&engine, &second, IndexType::Offset).unwrap(), 8192).unwrap();
+    assert_eq!(index, fs::read(&second.offset_index).unwrap());
+}
+
+#[test]
+fn custom_metadata_of_a_later_release_is_refused_and_not_guessed_at() {
+    let (source, root) = (tempdir().unwrap(), tempdir().unwrap());
+    let engine = on_directory(root.path(), &[]);
+    let segment = TestSegment::write(source.path(), 1, 1000).unwrap();
+    copy(&engine, &segment).unwrap();
+    let later = Some(vec![0xa2, 1, 2, 3]);
+    assert_eq!(kind(delete(&engine, &segment, later.clone())), ErrorKind::Unsupported);
+    let opening = engine.start_open_segment(segment_ref(&segment, later), 0..1);
+    assert_eq!(kind(finish(&opening)), ErrorKind::Unsupported);
+}
+
+#[test]
+fn a_manifest_of_a_later_release_is_named_as_such() {
+    let (source, root) = (tempdir().unwrap(), tempdir().unwrap());
+    let engine = on_directory(root.path(), &[]);
+    let segment = TestSegment::write(source.path(), 1, 1000).unwrap();
+    copy(&engine, &segment).unwrap();
+    let files = files_under(root.path());
+    let path = root
+        .path()
+        .join(files.iter().find(|name| name.ends_with(".manifest")).unwrap());
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[5] = 2;
+    fs::write(&path, bytes).unwrap();
+    let error = open_segment(&engine, &segment, 0..1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.message().contains("version 2"), "{error}");
+}
+
+#[test]
 fn a_segment_is_found_under_the_prefix_it_was_written_with() {
     let (source, root) = (tempdir().unwrap(), tempdir().unwrap());
     let segment = TestSegment::write(source.path(), 1, 1000).unwrap();
@@ -202,6 +247,9 @@ fn a_file_that_is_missing_or_too_short_fails_the_copy_and_leaves_nothing() {
         let error = copy(&engine, &segment).unwrap_err();
         assert!(error.message().contains("absent.timeindex"), "{error}");
         segment.time_index = index;
+        segment.producer_snapshot = source.path().to_owned();
+        let error = copy(&engine, &segment).unwrap_err();
+        assert!(error.message().contains("not a regular file"), "{error}");
         segment.log = source.path().join("absent.log");
         assert_eq!(kind(copy(&engine, &segment)), ErrorKind::Internal);
     }
@@ -217,7 +265,7 @@ fn a_flipped_byte_is_an_error_and_never_data() {
     for name in files_under(root.path()) {
         let path = root.path().join(name);
         let good = fs::read(&path).unwrap();
-        for position in [0, 5, good.len() / 2, good.len() - 1] {
+        for position in [0, 9, good.len() / 2, good.len() - 1] {
             let mut bad = good.clone();
             bad[position] ^= 0x40;
             fs::write(&path, &bad).unwrap();

@@ -301,3 +301,83 @@ fn a_segment_deleted_under_a_reader_ends_in_not_found() {
     assert_eq!(metric(&engine, "cache", "loads_running"), 0);
     assert_idle(&engine);
 }
+
+#[test]
+fn a_store_may_take_its_time_to_put_an_object_together() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let engine = on_server(&server, QUICK);
+    let segment = TestSegment::write(source.path(), 1, 32 * MIB).unwrap();
+    // Longer than an attempt's limit, within what the limit grants for so many bytes.
+    let slow = FaultAction::Delay { ms: 2000 };
+    server
+        .faults()
+        .set(vec![FaultRule::new(Operation::CompleteMultipartUpload, slow)])
+        .unwrap();
+    copy(&engine, &segment).unwrap();
+    assert_eq!(server.counters().requests(Operation::CompleteMultipartUpload), 1);
+}
+
+#[test]
+fn a_clean_up_goes_on_after_its_first_failure() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let engine = on_server(&server, QUICK);
+    let segment = TestSegment::write(source.path(), 1, 12 * MIB).unwrap();
+    let refused = FaultAction::Error {
+        status: 403,
+        code: "AccessDenied".to_owned(),
+        retry_after: None,
+    };
+    server
+        .faults()
+        .set(vec![
+            FaultRule::new(Operation::PutObject, refused.clone()),
+            FaultRule::new(Operation::AbortMultipartUpload, refused.clone()),
+        ])
+        .unwrap();
+    assert_eq!(kind(copy(&engine, &segment)), ErrorKind::Denied);
+    assert_eq!(metric(&engine, "copy", "cleanup_failures_total"), 1);
+    assert_eq!(left(&engine, &server), (0, 0));
+
+    server.faults().clear();
+    copy(&engine, &segment).unwrap();
+    let broken = FaultAction::Error {
+        status: 500,
+        code: "InternalError".to_owned(),
+        retry_after: None,
+    };
+    server
+        .faults()
+        .set(vec![FaultRule::new(Operation::ListMultipartUploads, broken)])
+        .unwrap();
+    assert_eq!(kind(delete(&engine, &segment, None)), ErrorKind::Unavailable);
+    assert_eq!(left(&engine, &server), (0, 0));
+}
+
+#[test]
+fn an_upload_whose_begin_got_no_answer_is_found_and_aborted() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let engine = on_server(&server, QUICK);
+    let segment = TestSegment::write(source.path(), 1, 12 * MIB).unwrap();
+    let lost = FaultRule::new(Operation::CreateMultipartUpload, FaultAction::DropReply);
+    server.faults().set(vec![lost.clone().times(1)]).unwrap();
+    copy(&engine, &segment).unwrap();
+    assert_eq!(left(&engine, &server), (2, 0));
+    delete(&engine, &segment, None).unwrap();
+
+    server.faults().set(vec![lost]).unwrap();
+    assert_eq!(kind(copy(&engine, &segment)), ErrorKind::Unavailable);
+    assert_eq!(left(&engine, &server), (0, 0));
+    assert_idle(&engine);
+}
+
+#[test]
+fn a_segment_deleted_by_another_broker_is_found_out() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let (engine, other) = (on_server(&server, QUICK), on_server(&server, QUICK));
+    let segment = TestSegment::write(source.path(), 1, 4 * MIB).unwrap();
+    copy(&engine, &segment).unwrap();
+    read_segment(&engine, &segment, 0..10).unwrap();
+    delete(&other, &segment, None).unwrap();
+    assert_eq!(kind(read_segment(&engine, &segment, 0..u64::MAX)), ErrorKind::NotFound);
+    assert_eq!(kind(open_segment(&engine, &segment, 0..1)), ErrorKind::NotFound);
+}

@@ -5,10 +5,11 @@
 
 use crate::{FormatError, KeyPrefix, keys::KEY_PREFIX_BYTES_MAX};
 
-/// Version byte of the encoding.
+/// First byte: our mark in the high half, the version of the encoding in the low one. Other plugins' metadata begin differently.
+const MARK: u8 = 0xa0;
 const VERSION: u8 = 1;
 
-/// version, features, manifest length, log length, length of the prefix
+/// mark and version, features, manifest length, log length, length of the prefix
 const FIXED_BYTES: usize = 1 + 2 + 4 + 8 + 1;
 
 /// The longest encoding in bytes.
@@ -29,12 +30,12 @@ pub struct CustomMetadata {
 }
 
 impl CustomMetadata {
-    /// Version byte, then big-endian: features (2), manifest length (4), log length (8), prefix length (1), prefix.
+    /// Mark and version (1), then big-endian: features (2), manifest length (4), log length (8), prefix length (1), prefix.
     pub fn encode(&self) -> Vec<u8> {
         let prefix = self.prefix.as_str().as_bytes();
         let prefix_length = u8::try_from(prefix.len()).expect("a prefix has at most 96 bytes");
         let mut bytes = Vec::with_capacity(FIXED_BYTES + prefix.len());
-        bytes.push(VERSION);
+        bytes.push(MARK | VERSION);
         bytes.extend_from_slice(&self.features.to_be_bytes());
         bytes.extend_from_slice(&self.manifest_length.to_be_bytes());
         bytes.extend_from_slice(&self.log_length.to_be_bytes());
@@ -49,7 +50,11 @@ impl CustomMetadata {
     /// [`FormatError::UnknownVersion`] for a later encoding, [`FormatError::Malformed`] for anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
         let malformed = |reason: &str| FormatError::malformed("custom metadata", format!("{reason}: {bytes:02x?}"));
-        let (&version, rest) = bytes.split_first().ok_or_else(|| malformed("empty"))?;
+        let (&first, rest) = bytes.split_first().ok_or_else(|| malformed("empty"))?;
+        if first & 0xf0 != MARK {
+            return Err(malformed("not ours"));
+        }
+        let version = first & 0x0f;
         if version != VERSION {
             return Err(FormatError::UnknownVersion {
                 found: u16::from(version),
@@ -107,6 +112,19 @@ mod tests {
             assert!(CustomMetadata::decode(&bytes[..length]).is_err(), "{length}");
         }
         assert!(CustomMetadata::decode(&[&bytes[..], &[0]].concat()).is_err());
+    }
+
+    #[test]
+    fn a_later_version_is_told_from_foreign_bytes() {
+        assert!(matches!(
+            CustomMetadata::decode(&[0xa2, 0]),
+            Err(FormatError::UnknownVersion { found: 2, known: 1 })
+        ));
+        // A section of tagged fields, as another plugin writes it.
+        assert!(matches!(
+            CustomMetadata::decode(b"\x01\x00\x04\xcc\xab\xfa\x0f"),
+            Err(FormatError::Malformed { .. })
+        ));
     }
 
     proptest! {

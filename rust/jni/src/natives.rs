@@ -180,17 +180,17 @@ fn await_task<'local>(
     result: JByteArray<'local>,
     slice_ms: jint,
 ) -> Result<jint> {
-    let Some(outcome) = TASKS.get(task)?.object.wait(args::wait(slice_ms)) else {
+    let held = TASKS.get(task)?;
+    let Some(outcome) = held.object.wait(args::wait(slice_ms)) else {
         return Ok(TASK_PENDING);
     };
-    let Some(ended) = TASKS.remove(task) else {
-        return Err(errors::closed("task"));
-    };
+    // A close may have taken it out already; its result is told all the same.
+    drop(TASKS.remove(task));
     match outcome? {
         Outcome::Copied(custom_metadata) => give(env, &result, &custom_metadata),
         Outcome::Opened(object) => {
             let reader = READERS.insert(Owned {
-                engine: ended.engine,
+                engine: held.engine,
                 object,
             });
             give(env, &result, &reader.to_be_bytes()).inspect_err(|_| drop(READERS.remove(reader)))

@@ -241,7 +241,7 @@ pub trait ObjectStore: Send + Sync + fmt::Debug {
     /// Writes a whole object, replacing one of the same key. Seen whole or not at all.
     async fn put(&self, key: &Key, payload: Payload) -> StoreResult<()>;
 
-    /// Begins a multipart upload.
+    /// Begins a multipart upload. Not repeated when its answer is lost: see [`ObjectStore::list_uploads`] to find what it left.
     async fn create_upload(&self, key: &Key) -> StoreResult<UploadId>;
 
     /// Sends one part. All parts but the last must have at least 5 MiB (S3's limit).

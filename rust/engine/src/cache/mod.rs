@@ -186,6 +186,12 @@ impl Cache {
         for index in 0..u32::try_from(chunks).unwrap_or(u32::MAX) {
             self.memory.invalidate(&EntryKey::Chunk(segment_id, ChunkIndex(index)));
         }
+        self.enforce_limit();
+    }
+
+    /// Evicts at once what is over the limit, which would otherwise wait for many more writes.
+    fn enforce_limit(&self) {
+        self.memory.run_pending_tasks();
     }
 
     /// Loads under way.
@@ -234,6 +240,7 @@ impl Drop for Registered {
         {
             if let Some(Ok(entry)) = result {
                 self.cache.memory.insert(self.key, entry);
+                self.cache.enforce_limit();
             }
             place.remove();
         }

@@ -23,7 +23,6 @@ use alluvium_store::{
 };
 
 pub use table::{KEYS, KeyDefinition, Owner, ValueType, markdown};
-use tracing::level_filters::LevelFilter;
 use values::Settings;
 
 use crate::{Error, Result};
@@ -98,8 +97,6 @@ pub struct Config {
     pub close_timeout: Duration,
     /// What to do at the start.
     pub startup_probe: StartupProbe,
-    /// Finest level of events that reach the broker's log.
-    pub log_level: LevelFilter,
 }
 
 impl Config {
@@ -123,6 +120,13 @@ impl Config {
         }
         let memory: u64 = settings.number("memory.budget.bytes")?;
         let cache_memory: u64 = settings.optional_number("cache.memory.bytes")?.unwrap_or(memory / 2);
+        if (1..2 * chunk_size.bytes()).contains(&cache_memory) {
+            let reason = format!(
+                "{cache_memory} holds less than two chunks of {} bytes; 0 turns the cache off",
+                chunk_size.bytes()
+            );
+            return Err(Error::config("cache.memory.bytes", reason));
+        }
         let transfers = memory.saturating_sub(cache_memory);
         let load_memory = (transfers / 4).max(LOADS_MIN * chunk_size.bytes());
         let upload_memory = transfers.saturating_sub(load_memory);
@@ -162,10 +166,6 @@ impl Config {
                 "off" => StartupProbe::Off,
                 _ => StartupProbe::Write,
             },
-            log_level: settings
-                .choice("log.level")?
-                .parse()
-                .map_err(|error| Error::config("log.level", error))?,
         })
     }
 }

@@ -89,246 +89,42 @@ const fn owned(owner: Owner, definition: KeyDefinition) -> KeyDefinition {
 }
 
 /// All settings, in the order of the documentation.
+#[rustfmt::skip] // a row each
 pub static KEYS: &[KeyDefinition] = &[
-    key(
-        "storage.type",
-        ValueType::Choice(&["s3", "file"]),
-        Some("s3"),
-        "Where segments go: an S3 store, or a directory such as an NFS mount.",
-    ),
-    alias(
-        &["storage.root"],
-        key(
-            "file.path",
-            ValueType::Path,
-            None,
-            "Root directory of storage.type=file. It must exist and be writable. Required then.",
-        ),
-    ),
-    key(
-        "key.prefix",
-        ValueType::Text,
-        Some(""),
-        "Put before every object key as it is; end it with / to get a folder. At most 96 bytes of UTF-8. It can be changed at any time: a segment is found under the prefix it was written with.",
-    ),
-    alias(
-        &["chunk.size"],
-        key(
-            "chunk.size.bytes",
-            ValueType::Number {
-                min: 64 * KIB,
-                max: 64 * MIB,
-            },
-            Some("4194304"),
-            "Bytes of a segment that are checksummed, fetched and cached as one. A power of two. Applies to new segments.",
-        ),
-    ),
-    alias(
-        &["storage.s3.bucket.name"],
-        key(
-            "s3.bucket",
-            ValueType::Text,
-            None,
-            "Bucket. Required for storage.type=s3; it is never created.",
-        ),
-    ),
-    alias(
-        &["storage.s3.region"],
-        key(
-            "s3.region",
-            ValueType::Text,
-            Some("us-east-1"),
-            "Region that requests are signed for. Most S3 stores outside AWS take us-east-1.",
-        ),
-    ),
-    alias(
-        &["storage.s3.endpoint.url"],
-        key(
-            "s3.endpoint",
-            ValueType::Text,
-            None,
-            "http://host:port or https://host:port of a store that is not AWS. Unset: AWS in s3.region.",
-        ),
-    ),
-    alias(
-        &["storage.s3.path.style.access.enabled"],
-        key(
-            "s3.path.style.enabled",
-            ValueType::Flag,
-            None,
-            "Address the bucket in the path (true) or in the host name (false). Unset: true when s3.endpoint is set.",
-        ),
-    ),
-    key(
-        "s3.credentials.provider",
-        ValueType::Choice(&["auto", "static", "file", "environment", "profile", "metadata"]),
-        Some("auto"),
-        "Where credentials come from. auto: s3.access.key.id, s3.credentials.file or s3.profile, whichever is set, else the environment, else the default profile. Cloud metadata (web identity, container, instance) is asked only with metadata.",
-    ),
-    alias(
-        &["storage.aws.access.key.id"],
-        key("s3.access.key.id", ValueType::Text, None, "Access key id."),
-    ),
-    alias(
-        &["storage.aws.secret.access.key"],
-        key("s3.secret.access.key", ValueType::Secret, None, "Secret access key."),
-    ),
-    alias(
-        &["storage.aws.session.token"],
-        key(
-            "s3.session.token",
-            ValueType::Secret,
-            None,
-            "Session token of temporary credentials.",
-        ),
-    ),
-    alias(
-        &["storage.aws.credentials.file"],
-        key(
-            "s3.credentials.file",
-            ValueType::Path,
-            None,
-            "Key file with the lines aws_access_key_id = … and aws_secret_access_key = …; read again when it changes.",
-        ),
-    ),
+    key("storage.type", ValueType::Choice(&["s3", "file"]), Some("s3"), "Where segments go: an S3 store, or a directory such as an NFS mount."),
+    alias(&["storage.root"], key("file.path", ValueType::Path, None, "Root directory of storage.type=file. It must exist and be writable. Required then.")),
+    key("key.prefix", ValueType::Text, Some(""), "Put before every object key as it is; end it with / to get a folder. At most 96 bytes of UTF-8. It can be changed at any time: a segment is found under the prefix it was written with."),
+    alias(&["chunk.size"], key("chunk.size.bytes", ValueType::Number { min: 64 * KIB, max: 64 * MIB }, Some("4194304"), "Bytes of a segment that are checksummed, fetched and cached as one. A power of two. Applies to new segments.")),
+    alias(&["storage.s3.bucket.name"], key("s3.bucket", ValueType::Text, None, "Bucket. Required for storage.type=s3; it is never created.")),
+    alias(&["storage.s3.region"], key("s3.region", ValueType::Text, Some("us-east-1"), "Region that requests are signed for. Most S3 stores outside AWS take us-east-1.")),
+    alias(&["storage.s3.endpoint.url"], key("s3.endpoint", ValueType::Text, None, "http://host:port or https://host:port of a store that is not AWS. Unset: AWS in s3.region.")),
+    alias(&["storage.s3.path.style.access.enabled"], key("s3.path.style.enabled", ValueType::Flag, None, "Address the bucket in the path (true) or in the host name (false). Unset: true when s3.endpoint is set.")),
+    key("s3.credentials.provider", ValueType::Choice(&["auto", "static", "file", "environment", "profile", "metadata"]), Some("auto"), "Where credentials come from. auto: s3.access.key.id, s3.credentials.file or s3.profile, whichever is set, else the environment, else the default profile. Cloud metadata (web identity, container, instance) is asked only with metadata."),
+    alias(&["storage.aws.access.key.id"], key("s3.access.key.id", ValueType::Text, None, "Access key id.")),
+    alias(&["storage.aws.secret.access.key"], key("s3.secret.access.key", ValueType::Secret, None, "Secret access key.")),
+    alias(&["storage.aws.session.token"], key("s3.session.token", ValueType::Secret, None, "Session token of temporary credentials.")),
+    alias(&["storage.aws.credentials.file"], key("s3.credentials.file", ValueType::Path, None, "Key file with the lines aws_access_key_id = … and aws_secret_access_key = …; read again when it changes.")),
     key("s3.profile", ValueType::Text, None, "Profile of the shared AWS files."),
-    key(
-        "s3.profile.file",
-        ValueType::Path,
-        None,
-        "Credentials file that holds the profile. Unset: the usual place.",
-    ),
-    key(
-        "s3.ca.file",
-        ValueType::Path,
-        None,
-        "PEM bundle of the certificate authorities to trust. Unset: the system's.",
-    ),
-    key(
-        "s3.payload.signing.enabled",
-        ValueType::Flag,
-        Some("false"),
-        "Sign the SHA-256 of every payload. A CRC-32 protects payloads in both cases; signing costs about 0.5 CPU seconds per GiB and is for stores that refuse unsigned payloads.",
-    ),
-    alias(
-        &["storage.s3.multipart.upload.part.size"],
-        key(
-            "upload.part.size.bytes",
-            ValueType::Number { min: 5 * MIB, max: GIB },
-            Some("16777216"),
-            "Bytes of an upload part; a multiple of chunk.size.bytes. Smaller segments go up in one request.",
-        ),
-    ),
-    key(
-        "upload.concurrency",
-        ValueType::Number { min: 1, max: 64 },
-        Some("4"),
-        "Parts of one segment that are uploaded at the same time.",
-    ),
-    key(
-        "memory.budget.bytes",
-        ValueType::Number {
-            min: 16 * MIB,
-            max: 1024 * GIB,
-        },
-        Some("268435456"),
-        "Native memory of the plugin: upload buffers, loads and cache together. It comes on top of the JVM's heap.",
-    ),
-    alias(
-        &["fetch.chunk.cache.size"],
-        key(
-            "cache.memory.bytes",
-            ValueType::Number {
-                min: 0,
-                max: 1024 * GIB,
-            },
-            None,
-            "Part of memory.budget.bytes for the chunk cache. Unset: half of it.",
-        ),
-    ),
-    key(
-        "connect.timeout.ms",
-        TIMEOUT_MS,
-        Some("3000"),
-        "Limit of making a connection, TLS included.",
-    ),
-    alias(
-        &["storage.s3.api.call.attempt.timeout"],
-        key(
-            "request.attempt.timeout.ms",
-            TIMEOUT_MS,
-            Some("15000"),
-            "Limit of one attempt of a request, without the time that its bytes take, and of silence within a body.",
-        ),
-    ),
-    alias(
-        &["storage.s3.api.call.timeout"],
-        key(
-            "request.timeout.ms",
-            TIMEOUT_MS,
-            Some("60000"),
-            "Limit of a request with all its attempts, without the time that its bytes take.",
-        ),
-    ),
-    key(
-        "copy.timeout.ms",
-        TIMEOUT_MS,
-        Some("1800000"),
-        "Limit of the copy of one segment. What was uploaded is removed when it passes.",
-    ),
-    key(
-        "fetch.timeout.ms",
-        TIMEOUT_MS,
-        Some("30000"),
-        "Limit of opening a stream and of waiting for each chunk of it.",
-    ),
-    key(
-        "delete.timeout.ms",
-        TIMEOUT_MS,
-        Some("30000"),
-        "Limit of the delete of one segment.",
-    ),
-    key(
-        "close.timeout.ms",
-        TIMEOUT_MS,
-        Some("10000"),
-        "Limit of closing: operations under way are cancelled and clean up within it.",
-    ),
-    key(
-        "startup.probe",
-        ValueType::Choice(&["write", "read", "off"]),
-        Some("write"),
-        "How the store is tried at start, so that a wrong setting stops the broker at once. write: a small object under key.prefix is written, read and deleted. read: only a read is tried. off: the broker starts even when the store is down.",
-    ),
-    key(
-        "log.level",
-        ValueType::Choice(&["error", "warn", "info", "debug", "trace"]),
-        Some("info"),
-        "Finest level that native code hands to the broker's log, which has its own levels besides (logger io.alluvium).",
-    ),
-    owned(
-        Owner::Shim,
-        key(
-            "native.library.path",
-            ValueType::Path,
-            None,
-            "The native library itself. Unset: the one beside the jar (native/PLATFORM/), else the one in the jar.",
-        ),
-    ),
-    owned(
-        Owner::Shim,
-        key(
-            "native.extract.path",
-            ValueType::Path,
-            None,
-            "Directory that the library in the jar is copied to and loaded from; must allow execution. Unset: java.io.tmpdir.",
-        ),
-    ),
+    key("s3.profile.file", ValueType::Path, None, "Credentials file that holds the profile. Unset: the usual place."),
+    key("s3.ca.file", ValueType::Path, None, "PEM bundle of the certificate authorities to trust. Unset: the system's."),
+    key("s3.payload.signing.enabled", ValueType::Flag, Some("false"), "Sign the SHA-256 of every payload. A CRC-32 protects payloads in both cases; signing costs about 0.5 CPU seconds per GiB and is for stores that refuse unsigned payloads."),
+    alias(&["storage.s3.multipart.upload.part.size"], key("upload.part.size.bytes", ValueType::Number { min: 5 * MIB, max: GIB }, Some("16777216"), "Bytes of an upload part; a multiple of chunk.size.bytes. Smaller segments go up in one request.")),
+    key("upload.concurrency", ValueType::Number { min: 1, max: 64 }, Some("4"), "Parts of one segment that are uploaded at the same time."),
+    key("memory.budget.bytes", ValueType::Number { min: 16 * MIB, max: 1024 * GIB }, Some("268435456"), "Native memory of the plugin: upload buffers, loads and cache together. It comes on top of the JVM's heap."),
+    alias(&["fetch.chunk.cache.size"], key("cache.memory.bytes", ValueType::Number { min: 0, max: 1024 * GIB }, None, "Part of memory.budget.bytes for the chunk cache. Unset: half of it.")),
+    key("connect.timeout.ms", TIMEOUT_MS, Some("3000"), "Limit of making a connection, TLS included."),
+    alias(&["storage.s3.api.call.attempt.timeout"], key("request.attempt.timeout.ms", TIMEOUT_MS, Some("15000"), "Limit of one attempt of a request, without the time that its bytes take, and of silence within a body.")),
+    alias(&["storage.s3.api.call.timeout"], key("request.timeout.ms", TIMEOUT_MS, Some("60000"), "Limit of a request with all its attempts, without the time that its bytes take.")),
+    key("copy.timeout.ms", TIMEOUT_MS, Some("1800000"), "Limit of the copy of one segment. What was uploaded is removed when it passes."),
+    key("fetch.timeout.ms", TIMEOUT_MS, Some("30000"), "Limit of opening a stream and of waiting for each chunk of it."),
+    key("delete.timeout.ms", TIMEOUT_MS, Some("10000"), "Limit of the delete of one segment. Kafka deletes a topic's segments one after the other on a thread that it needs for other things."),
+    key("close.timeout.ms", TIMEOUT_MS, Some("10000"), "Limit of closing: operations under way are cancelled and clean up within it."),
+    key("startup.probe", ValueType::Choice(&["write", "read", "off"]), Some("write"), "How the store is tried at start, so that a wrong setting stops the broker at once. write: a small object under key.prefix is written, read and deleted. read: only a read is tried. off: the broker starts even when the store is down."),
+    key("log.level", ValueType::Choice(&["error", "warn", "info", "debug", "trace"]), Some("info"), "Finest level that native code hands to the broker's log, which has its own levels besides (logger io.alluvium)."),
+    owned(Owner::Shim, key("native.library.path", ValueType::Path, None, "The native library itself, loaded in place: replace the file by renaming another over it, never by writing into it. Unset: the one beside the jar (native/PLATFORM/), else the one in the jar.")),
+    owned(Owner::Shim, key("native.extract.path", ValueType::Path, None, "Directory that the library in the jar is copied to and loaded from; must allow execution. Unset: java.io.tmpdir.")),
     owned(Owner::Kafka, key("broker.id", ValueType::Text, None, "Added by Kafka.")),
-    owned(
-        Owner::Kafka,
-        key("node.id", ValueType::Text, None, "Added by Kafka 4.4 and later."),
-    ),
+    owned(Owner::Kafka, key("node.id", ValueType::Text, None, "Added by Kafka 4.4 and later.")),
 ];
 
 /// `docs/CONFIGURATION.md`.

@@ -84,6 +84,11 @@ fn every_error_names_its_key() {
             &[("s3.bucket", "b"), ("cache.memory.bytes", "268435456")],
             "memory.budget.bytes",
         ),
+        (
+            &[("s3.bucket", "b"), ("cache.memory.bytes", "1000")],
+            "cache.memory.bytes",
+        ),
+        (&[("s3.bucket", "b"), ("log.level", "loud")], "log.level"),
         (&[("s3.bucket", "b"), ("key.prefix", "/a")], "key.prefix"),
         (&[("s3.bucket", "b"), ("s3.endpoint", "minio:9000")], "s3.endpoint"),
         (

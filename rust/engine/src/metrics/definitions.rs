@@ -66,407 +66,68 @@ const fn gauge(
 }
 
 /// All metrics, in the order of a snapshot.
+#[rustfmt::skip] // a row each
 pub static DEFINITIONS: &[Definition] = &[
-    counter("copy", "segments_total", "segments", "Segments copied whole.", |from| {
-        from.metrics.copy.succeeded.get()
-    }),
-    counter(
-        "copy",
-        "failures_total",
-        "segments",
-        "Copies that failed; what they had uploaded was removed.",
-        |from| from.metrics.copy.failed.get(),
-    ),
-    counter(
-        "copy",
-        "cleanup_failures_total",
-        "segments",
-        "Failed copies whose remains could not be removed; Kafka's delete tries again.",
-        |from| from.metrics.copy_cleanup_failures.get(),
-    ),
-    counter(
-        "copy",
-        "bytes_total",
-        "bytes",
-        "Bytes of segments copied whole, without indexes.",
-        |from| from.metrics.copy.bytes.get(),
-    ),
-    gauge("copy", "running", "segments", "Copies under way.", |from| {
-        from.metrics.copy.running.get()
-    }),
-    gauge(
-        "copy",
-        "last_success_age_ms",
-        "milliseconds",
-        "Time since a copy last succeeded, or since the start.",
-        |from| from.age_ms(&from.metrics.copy),
-    ),
-    counter("fetch", "streams_total", "streams", "Segment streams opened.", |from| {
-        from.metrics.fetch.succeeded.get()
-    }),
-    counter(
-        "fetch",
-        "failures_total",
-        "streams",
-        "Segment streams that could not be opened or ended in an error.",
-        |from| from.metrics.fetch.failed.get(),
-    ),
-    counter(
-        "fetch",
-        "bytes_total",
-        "bytes",
-        "Verified bytes of segments handed to Kafka.",
-        |from| from.metrics.fetch.bytes.get(),
-    ),
-    gauge(
-        "fetch",
-        "streams_open",
-        "streams",
-        "Segment and index streams that Kafka holds open.",
-        |from| from.metrics.fetch.running.get(),
-    ),
-    gauge(
-        "fetch",
-        "last_success_age_ms",
-        "milliseconds",
-        "Time since a segment stream was last opened, or since the start.",
-        |from| from.age_ms(&from.metrics.fetch),
-    ),
-    counter("index", "streams_total", "streams", "Index streams opened.", |from| {
-        from.metrics.index.succeeded.get()
-    }),
-    counter(
-        "index",
-        "failures_total",
-        "streams",
-        "Index streams that could not be opened; absent transaction indexes do not count.",
-        |from| from.metrics.index.failed.get(),
-    ),
-    counter(
-        "index",
-        "bytes_total",
-        "bytes",
-        "Verified bytes of indexes handed to Kafka.",
-        |from| from.metrics.index.bytes.get(),
-    ),
-    counter("delete", "segments_total", "segments", "Segments deleted.", |from| {
-        from.metrics.delete.succeeded.get()
-    }),
-    counter(
-        "delete",
-        "failures_total",
-        "segments",
-        "Deletes that failed; Kafka tries them again.",
-        |from| from.metrics.delete.failed.get(),
-    ),
-    gauge("delete", "running", "segments", "Deletes under way.", |from| {
-        from.metrics.delete.running.get()
-    }),
-    counter(
-        "cache",
-        "hits_total",
-        "lookups",
-        "Chunks and manifests found in the cache.",
-        |from| from.metrics.cache_hits.get(),
-    ),
-    counter(
-        "cache",
-        "misses_total",
-        "lookups",
-        "Chunks and manifests that had to be loaded.",
-        |from| from.metrics.cache_misses.get(),
-    ),
-    counter(
-        "cache",
-        "load_failures_total",
-        "loads",
-        "Loads from the store that failed.",
-        |from| from.metrics.cache_load_failures.get(),
-    ),
-    gauge("cache", "loads_running", "loads", "Loads under way.", |from| {
-        signed(from.cache.loads_running())
-    }),
-    gauge("cache", "bytes", "bytes", "Bytes held by the cache.", |from| {
-        signed(from.cache.bytes())
-    }),
-    gauge(
-        "cache",
-        "entries",
-        "entries",
-        "Chunks and manifests held by the cache.",
-        |from| signed(from.cache.entries()),
-    ),
-    gauge(
-        "cache",
-        "capacity_bytes",
-        "bytes",
-        "Most that the cache may hold.",
-        |from| signed(from.cache.capacity()),
-    ),
-    gauge(
-        "memory",
-        "upload_bytes",
-        "bytes",
-        "Bytes reserved for uploads now.",
-        |from| signed(from.uploads.in_use()),
-    ),
-    gauge(
-        "memory",
-        "upload_capacity_bytes",
-        "bytes",
-        "Most that uploads may reserve.",
-        |from| signed(from.uploads.total()),
-    ),
-    gauge(
-        "memory",
-        "load_bytes",
-        "bytes",
-        "Bytes reserved for loads from the store now.",
-        |from| signed(from.loads.in_use()),
-    ),
-    gauge(
-        "memory",
-        "load_capacity_bytes",
-        "bytes",
-        "Most that loads may reserve.",
-        |from| signed(from.loads.total()),
-    ),
-    counter(
-        "store",
-        "put_requests_total",
-        "requests",
-        "PutObject requests, attempts counted singly.",
-        |from| requests(from, Operation::Put),
-    ),
-    counter(
-        "store",
-        "create_upload_requests_total",
-        "requests",
-        "CreateMultipartUpload requests.",
-        |from| requests(from, Operation::CreateUpload),
-    ),
-    counter(
-        "store",
-        "upload_part_requests_total",
-        "requests",
-        "UploadPart requests.",
-        |from| requests(from, Operation::UploadPart),
-    ),
-    counter(
-        "store",
-        "complete_upload_requests_total",
-        "requests",
-        "CompleteMultipartUpload requests.",
-        |from| requests(from, Operation::CompleteUpload),
-    ),
-    counter(
-        "store",
-        "abort_upload_requests_total",
-        "requests",
-        "AbortMultipartUpload requests.",
-        |from| requests(from, Operation::AbortUpload),
-    ),
-    counter(
-        "store",
-        "get_requests_total",
-        "requests",
-        "GetObject requests.",
-        |from| requests(from, Operation::Get),
-    ),
-    counter(
-        "store",
-        "head_requests_total",
-        "requests",
-        "HeadObject requests.",
-        |from| requests(from, Operation::Head),
-    ),
-    counter(
-        "store",
-        "delete_requests_total",
-        "requests",
-        "DeleteObjects requests.",
-        |from| requests(from, Operation::Delete),
-    ),
-    counter(
-        "store",
-        "list_requests_total",
-        "requests",
-        "ListObjectsV2 and ListMultipartUploads requests.",
-        |from| requests(from, Operation::List) + requests(from, Operation::ListUploads),
-    ),
-    counter(
-        "store",
-        "retries_total",
-        "requests",
-        "Requests that were sent again.",
-        |from| signed(from.store.operations.iter().map(|operation| operation.retries).sum()),
-    ),
-    counter(
-        "store",
-        "sent_bytes_total",
-        "bytes",
-        "Bytes of payloads sent.",
-        |from| signed(from.store.operations.iter().map(|operation| operation.bytes_sent).sum()),
-    ),
-    counter(
-        "store",
-        "received_bytes_total",
-        "bytes",
-        "Bytes of bodies received.",
-        |from| {
-            signed(
-                from.store
-                    .operations
-                    .iter()
-                    .map(|operation| operation.bytes_received)
-                    .sum(),
-            )
-        },
-    ),
-    gauge("store", "requests_running", "requests", "Requests under way.", |from| {
-        signed(from.store.in_flight())
-    }),
-    counter(
-        "store",
-        "not_found_errors_total",
-        "errors",
-        "Requests for an object that does not exist.",
-        |from| errors(from, &[StoreKind::NotFound, StoreKind::UploadNotFound]),
-    ),
-    counter(
-        "store",
-        "denied_errors_total",
-        "errors",
-        "Requests refused for credentials, rights or clock.",
-        |from| {
-            errors(
-                from,
-                &[
-                    StoreKind::AccessDenied,
-                    StoreKind::InvalidCredentials,
-                    StoreKind::ClockSkew,
-                ],
-            )
-        },
-    ),
-    counter(
-        "store",
-        "throttled_errors_total",
-        "errors",
-        "Requests answered by a wish for fewer.",
-        |from| errors(from, &[StoreKind::Throttled]),
-    ),
-    counter(
-        "store",
-        "unavailable_errors_total",
-        "errors",
-        "Requests that the store could not serve, or that did not reach it.",
-        |from| {
-            errors(
-                from,
-                &[StoreKind::Unavailable, StoreKind::Unreachable, StoreKind::NoSpace],
-            )
-        },
-    ),
-    counter(
-        "store",
-        "timeout_errors_total",
-        "errors",
-        "Requests without an answer in time.",
-        |from| errors(from, &[StoreKind::Timeout]),
-    ),
-    counter(
-        "store",
-        "corrupt_errors_total",
-        "errors",
-        "Truncated bodies and wrong checksums.",
-        |from| errors(from, &[StoreKind::Truncated, StoreKind::ChecksumMismatch]),
-    ),
-    counter("store", "other_errors_total", "errors", "All other failures.", |from| {
-        errors(
-            from,
-            &[
-                StoreKind::BucketNotFound,
-                StoreKind::WrongRegion,
-                StoreKind::Tls,
-                StoreKind::Invalid,
-                StoreKind::Unexpected,
-            ],
-        )
-    }),
-    counter(
-        "errors",
-        "not_found_total",
-        "errors",
-        "Failures told to Kafka: the segment or index does not exist.",
-        |from| failures(from, ErrorKind::NotFound),
-    ),
-    counter(
-        "errors",
-        "unavailable_total",
-        "errors",
-        "Failures told to Kafka: the store does not serve.",
-        |from| failures(from, ErrorKind::Unavailable),
-    ),
-    counter(
-        "errors",
-        "throttled_total",
-        "errors",
-        "Failures told to Kafka: the store asks for fewer requests.",
-        |from| failures(from, ErrorKind::Throttled),
-    ),
-    counter(
-        "errors",
-        "timeout_total",
-        "errors",
-        "Failures told to Kafka: no result before the deadline.",
-        |from| failures(from, ErrorKind::Timeout),
-    ),
-    counter(
-        "errors",
-        "denied_total",
-        "errors",
-        "Failures told to Kafka: credentials or rights.",
-        |from| failures(from, ErrorKind::Denied),
-    ),
-    counter(
-        "errors",
-        "corrupt_total",
-        "errors",
-        "Failures told to Kafka: stored bytes are not what they must be.",
-        |from| failures(from, ErrorKind::Corrupt),
-    ),
-    counter(
-        "errors",
-        "config_total",
-        "errors",
-        "Failures told to Kafka: a setting is wrong.",
-        |from| failures(from, ErrorKind::Config),
-    ),
-    counter("errors", "closed_total", "errors", "Calls after the close.", |from| {
-        failures(from, ErrorKind::Closed)
-    }),
-    counter(
-        "errors",
-        "internal_total",
-        "errors",
-        "Failures told to Kafka: faults of this plugin or of local files.",
-        |from| failures(from, ErrorKind::Internal),
-    ),
-    counter(
-        "errors",
-        "cancelled_total",
-        "errors",
-        "Operations whose caller gave up.",
-        |from| failures(from, ErrorKind::Cancelled),
-    ),
-    counter(
-        "errors",
-        "invalid_total",
-        "errors",
-        "Calls with impossible arguments.",
-        |from| failures(from, ErrorKind::Invalid),
-    ),
+    counter("copy", "segments_total", "segments", "Segments copied whole.", |from| from.metrics.copy.succeeded.get()),
+    counter("copy", "failures_total", "segments", "Copies that failed; what they had uploaded was removed.", |from| from.metrics.copy.failed.get()),
+    counter("copy", "cleanup_failures_total", "segments", "Failed copies whose remains could not be removed; Kafka's delete tries again.", |from| from.metrics.copy_cleanup_failures.get()),
+    counter("copy", "bytes_total", "bytes", "Bytes of segments copied whole, without indexes.", |from| from.metrics.copy.bytes.get()),
+    gauge("copy", "running", "segments", "Copies under way.", |from| from.metrics.copy.running.get()),
+    gauge("copy", "last_success_age_ms", "milliseconds", "Time since a copy last succeeded, or since the start.", |from| from.age_ms(&from.metrics.copy)),
+    counter("fetch", "streams_total", "streams", "Segment streams opened.", |from| from.metrics.fetch.succeeded.get()),
+    counter("fetch", "failures_total", "streams", "Segment streams that could not be opened or ended in an error.", |from| from.metrics.fetch.failed.get()),
+    counter("fetch", "bytes_total", "bytes", "Verified bytes of segments handed to Kafka.", |from| from.metrics.fetch.bytes.get()),
+    gauge("fetch", "streams_open", "streams", "Segment and index streams that Kafka holds open.", |from| from.metrics.fetch.running.get()),
+    gauge("fetch", "last_success_age_ms", "milliseconds", "Time since a segment stream was last opened, or since the start.", |from| from.age_ms(&from.metrics.fetch)),
+    counter("index", "streams_total", "streams", "Index streams opened.", |from| from.metrics.index.succeeded.get()),
+    counter("index", "failures_total", "streams", "Index streams that could not be opened; absent transaction indexes do not count.", |from| from.metrics.index.failed.get()),
+    counter("index", "bytes_total", "bytes", "Verified bytes of indexes handed to Kafka.", |from| from.metrics.index.bytes.get()),
+    counter("delete", "segments_total", "segments", "Segments deleted.", |from| from.metrics.delete.succeeded.get()),
+    counter("delete", "failures_total", "segments", "Deletes that failed; Kafka tries them again.", |from| from.metrics.delete.failed.get()),
+    gauge("delete", "running", "segments", "Deletes under way.", |from| from.metrics.delete.running.get()),
+    counter("cache", "hits_total", "lookups", "Chunks and manifests found in the cache.", |from| from.metrics.cache_hits.get()),
+    counter("cache", "misses_total", "lookups", "Chunks and manifests that had to be loaded.", |from| from.metrics.cache_misses.get()),
+    counter("cache", "load_failures_total", "loads", "Loads from the store that failed.", |from| from.metrics.cache_load_failures.get()),
+    gauge("cache", "loads_running", "loads", "Loads under way.", |from| signed(from.cache.loads_running())),
+    gauge("cache", "bytes", "bytes", "Bytes held by the cache.", |from| signed(from.cache.bytes())),
+    gauge("cache", "entries", "entries", "Chunks and manifests held by the cache.", |from| signed(from.cache.entries())),
+    gauge("cache", "capacity_bytes", "bytes", "Most that the cache may hold.", |from| signed(from.cache.capacity())),
+    gauge("memory", "upload_bytes", "bytes", "Bytes reserved for uploads now.", |from| signed(from.uploads.in_use())),
+    gauge("memory", "upload_capacity_bytes", "bytes", "Most that uploads may reserve.", |from| signed(from.uploads.total())),
+    gauge("memory", "load_bytes", "bytes", "Bytes reserved for loads from the store now.", |from| signed(from.loads.in_use())),
+    gauge("memory", "load_capacity_bytes", "bytes", "Most that loads may reserve.", |from| signed(from.loads.total())),
+    counter("store", "put_requests_total", "requests", "PutObject requests, attempts counted singly.", |from| requests(from, Operation::Put)),
+    counter("store", "create_upload_requests_total", "requests", "CreateMultipartUpload requests.", |from| requests(from, Operation::CreateUpload)),
+    counter("store", "upload_part_requests_total", "requests", "UploadPart requests.", |from| requests(from, Operation::UploadPart)),
+    counter("store", "complete_upload_requests_total", "requests", "CompleteMultipartUpload requests.", |from| requests(from, Operation::CompleteUpload)),
+    counter("store", "abort_upload_requests_total", "requests", "AbortMultipartUpload requests.", |from| requests(from, Operation::AbortUpload)),
+    counter("store", "get_requests_total", "requests", "GetObject requests.", |from| requests(from, Operation::Get)),
+    counter("store", "head_requests_total", "requests", "HeadObject requests.", |from| requests(from, Operation::Head)),
+    counter("store", "delete_requests_total", "requests", "DeleteObjects requests.", |from| requests(from, Operation::Delete)),
+    counter("store", "list_requests_total", "requests", "ListObjectsV2 and ListMultipartUploads requests.", |from| requests(from, Operation::List) + requests(from, Operation::ListUploads)),
+    counter("store", "retries_total", "requests", "Requests that were sent again.", |from| signed(from.store.operations.iter().map(|operation| operation.retries).sum())),
+    counter("store", "sent_bytes_total", "bytes", "Bytes of payloads sent.", |from| signed(from.store.operations.iter().map(|operation| operation.bytes_sent).sum())),
+    counter("store", "received_bytes_total", "bytes", "Bytes of bodies received.", |from| signed(from.store.operations.iter().map(|operation| operation.bytes_received).sum())),
+    gauge("store", "requests_running", "requests", "Requests under way.", |from| signed(from.store.in_flight())),
+    counter("store", "not_found_errors_total", "errors", "Requests for an object that does not exist.", |from| errors(from, &[StoreKind::NotFound, StoreKind::UploadNotFound])),
+    counter("store", "denied_errors_total", "errors", "Requests refused for credentials, rights or clock.", |from| errors(from, &[StoreKind::AccessDenied, StoreKind::InvalidCredentials, StoreKind::ClockSkew])),
+    counter("store", "throttled_errors_total", "errors", "Requests answered by a wish for fewer.", |from| errors(from, &[StoreKind::Throttled])),
+    counter("store", "unavailable_errors_total", "errors", "Requests that the store could not serve, or that did not reach it.", |from| errors(from, &[StoreKind::Unavailable, StoreKind::Unreachable, StoreKind::NoSpace])),
+    counter("store", "timeout_errors_total", "errors", "Requests without an answer in time.", |from| errors(from, &[StoreKind::Timeout])),
+    counter("store", "corrupt_errors_total", "errors", "Truncated bodies and wrong checksums.", |from| errors(from, &[StoreKind::Truncated, StoreKind::ChecksumMismatch])),
+    counter("store", "other_errors_total", "errors", "All other failures.", |from| errors(from, &[StoreKind::BucketNotFound, StoreKind::WrongRegion, StoreKind::Tls, StoreKind::Invalid, StoreKind::Unexpected])),
+    counter("errors", "not_found_total", "errors", "Failures told to Kafka: the segment or index does not exist.", |from| failures(from, ErrorKind::NotFound)),
+    counter("errors", "unavailable_total", "errors", "Failures told to Kafka: the store does not serve.", |from| failures(from, ErrorKind::Unavailable)),
+    counter("errors", "throttled_total", "errors", "Failures told to Kafka: the store asks for fewer requests.", |from| failures(from, ErrorKind::Throttled)),
+    counter("errors", "timeout_total", "errors", "Failures told to Kafka: no result before the deadline.", |from| failures(from, ErrorKind::Timeout)),
+    counter("errors", "denied_total", "errors", "Failures told to Kafka: credentials or rights.", |from| failures(from, ErrorKind::Denied)),
+    counter("errors", "corrupt_total", "errors", "Failures told to Kafka: stored bytes are not what they must be.", |from| failures(from, ErrorKind::Corrupt)),
+    counter("errors", "config_total", "errors", "Failures told to Kafka: a setting is wrong.", |from| failures(from, ErrorKind::Config)),
+    counter("errors", "closed_total", "errors", "Calls after the close.", |from| failures(from, ErrorKind::Closed)),
+    counter("errors", "internal_total", "errors", "Failures told to Kafka: faults of this plugin or of local files.", |from| failures(from, ErrorKind::Internal)),
+    counter("errors", "cancelled_total", "errors", "Operations whose caller gave up.", |from| failures(from, ErrorKind::Cancelled)),
+    counter("errors", "invalid_total", "errors", "Calls with impossible arguments.", |from| failures(from, ErrorKind::Invalid)),
+    counter("errors", "unsupported_total", "errors", "Segments written by a later release that this one cannot read.", |from| failures(from, ErrorKind::Unsupported)),
 ];
 
 fn requests(from: &Sources<'_>, operation: Operation) -> i64 {

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use alluvium_format::{CustomMetadata, IndexPayload, IndexType, Manifest};
-use bytes::Bytes;
+use alluvium_format::{CustomMetadata, Manifest};
 use tokio_util::sync::CancellationToken;
 
 use super::{CopyRequest, ObjectKeys, bounded};
 use crate::{
     Result, VERSION,
+    completion::contained,
     instance::Shared,
-    write::{SegmentFile, Upload, read_index},
+    write::{IndexFiles, SegmentFile, Upload},
 };
 
 /// Copies a segment and returns the custom metadata for Kafka.
@@ -20,6 +20,10 @@ use crate::{
 pub(crate) async fn copy(shared: &Arc<Shared>, request: CopyRequest, cancel: &CancellationToken) -> Result<Vec<u8>> {
     let _running = shared.metrics.copy.running.enter();
     let outcome = Box::pin(copy_or_clean_up(shared, &request, cancel)).await;
+    if shared.metrics.copy.running.get() <= 1 {
+        // The last one of a burst gives the memory back.
+        shared.buffers.clear();
+    }
     shared.metrics.copy.ended(&outcome, shared.metrics.clock);
     match outcome {
         Ok(custom) => {
@@ -37,14 +41,13 @@ pub(crate) async fn copy(shared: &Arc<Shared>, request: CopyRequest, cancel: &Ca
 async fn copy_or_clean_up(shared: &Arc<Shared>, request: &CopyRequest, cancel: &CancellationToken) -> Result<Vec<u8>> {
     let keys = ObjectKeys::new(&shared.config.key_prefix, &request.segment.metadata)?;
     let mut upload = Upload::new(Arc::clone(shared), keys);
-    let outcome = bounded(
-        shared.config.copy_timeout,
-        cancel,
-        write_segment(shared, request, &mut upload),
-    )
-    .await;
-    if outcome.is_err() && !upload.abandon().await {
-        shared.metrics.copy_cleanup_failures.add(1);
+    let work = contained(write_segment(shared, request, &mut upload));
+    let outcome = bounded(shared.config.copy_timeout, cancel, work).await;
+    if outcome.is_err() {
+        let cleaned = contained(async { Ok(upload.abandon().await) }).await;
+        if cleaned != Ok(true) {
+            shared.metrics.copy_cleanup_failures.add(1);
+        }
     }
     outcome
 }
@@ -53,10 +56,14 @@ async fn write_segment(shared: &Arc<Shared>, request: &CopyRequest, upload: &mut
     request.segment.metadata.check()?;
     let metadata = &request.segment.metadata;
     let file = SegmentFile::open(&request.files.log, metadata.segment_size).await?;
-    // Read before the upload: a missing index should not cost a gigabyte of traffic.
-    let indexes = read_indexes(request).await?;
+    // Opened before the upload, since a missing index should not cost a gigabyte of traffic; read after it, since nothing may be held
+    // while memory for parts is waited for.
+    let indexes = IndexFiles::open(&request.files).await?;
     let chunks = upload.send_log(file, metadata.segment_size).await?;
     let log_length = chunks.stored_length();
+    // Once as read, once in the manifest.
+    let _reserved = shared.uploads.reserve(2 * indexes.length()).await?;
+    let indexes = indexes.read(&request.files.leader_epochs).await?;
     let manifest = Manifest::new(metadata.clone(), chunks, indexes, format!("alluvium {VERSION}"))?;
     let object = manifest.encode()?;
     let custom = CustomMetadata {
@@ -66,19 +73,7 @@ async fn write_segment(shared: &Arc<Shared>, request: &CopyRequest, upload: &mut
         prefix: shared.config.key_prefix.clone(),
     };
     upload.send_manifest(object).await?;
+    // Kafka gives every attempt a new id; whoever does not must not be served what an earlier copy left in the cache.
+    shared.cache.purge(metadata.segment_id, metadata.segment_size);
     Ok(custom.encode())
-}
-
-async fn read_indexes(request: &CopyRequest) -> Result<Vec<IndexPayload>> {
-    let files = &request.files;
-    let mut indexes = vec![
-        IndexPayload::new(IndexType::Offset, read_index(&files.offset_index).await?),
-        IndexPayload::new(IndexType::Timestamp, read_index(&files.time_index).await?),
-        IndexPayload::new(IndexType::ProducerSnapshot, read_index(&files.producer_snapshot).await?),
-        IndexPayload::new(IndexType::LeaderEpoch, Bytes::clone(&files.leader_epochs)),
-    ];
-    if let Some(path) = &files.transaction_index {
-        indexes.push(IndexPayload::new(IndexType::Transaction, read_index(path).await?));
-    }
-    Ok(indexes)
 }

@@ -2,11 +2,10 @@
 
 use std::sync::Arc;
 
-use alluvium_store::ErrorKind as StoreKind;
 use tokio_util::sync::CancellationToken;
 
-use super::{ObjectKeys, SegmentRef, bounded};
-use crate::{Result, instance::Shared};
+use super::{SegmentRef, bounded};
+use crate::{Error, Result, instance::Shared, write::abort_uploads};
 
 /// Deletes both objects of a segment in one request; absent is success. Needs no manifest and no custom metadata.
 ///
@@ -27,26 +26,12 @@ pub(crate) async fn delete(shared: &Arc<Shared>, segment: &SegmentRef, cancel: &
 
 async fn delete_objects(shared: &Arc<Shared>, segment: &SegmentRef) -> Result<()> {
     let keys = segment.keys(&shared.config.key_prefix)?;
-    if segment.custom_metadata.is_none() {
-        abort_stale_uploads(shared, &keys).await?;
-    }
     // The manifest first: where the store deletes one by one, a segment is gone before its chunks are.
-    shared.store.delete(&[keys.manifest, keys.log]).await?;
-    Ok(())
-}
-
-async fn abort_stale_uploads(shared: &Arc<Shared>, keys: &ObjectKeys) -> Result<()> {
-    let uploads = match shared.store.list_uploads(&keys.log).await {
-        Ok(uploads) => uploads,
-        // The right to list is not among those that the plugin needs. The store's own expiry then frees the parts.
-        Err(error) if matches!(error.kind(), StoreKind::AccessDenied | StoreKind::Invalid) => {
-            tracing::warn!(%error, "stale multipart uploads cannot be looked for");
-            return Ok(());
-        }
-        Err(error) => return Err(error.into()),
+    let deleted = shared.store.delete(&[keys.manifest.clone(), keys.log.clone()]).await;
+    let aborted = match segment.custom_metadata {
+        Some(_) => Ok(()),
+        None => abort_uploads(&*shared.store, &keys.log).await,
     };
-    for upload in uploads {
-        shared.store.abort_upload(&keys.log, &upload).await?;
-    }
-    Ok(())
+    // Whatever failed, the rest was tried: after a topic's deletion nobody comes again.
+    deleted.and(aborted).map_err(Error::from)
 }

@@ -13,7 +13,7 @@ mod fetch;
 
 use std::{future::Future, path::PathBuf, time::Duration};
 
-use alluvium_format::{CustomMetadata, KeyPrefix, SegmentKeys, SegmentMetadata};
+use alluvium_format::{CustomMetadata, FormatError, KeyPrefix, SegmentKeys, SegmentMetadata};
 use alluvium_store::Key;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
@@ -83,6 +83,8 @@ impl SegmentRef {
         let written = match &self.custom_metadata {
             Some(bytes) => match CustomMetadata::decode(bytes) {
                 Ok(custom) => Some(custom.prefix),
+                // Of a later release of ours: the prefix in it may be another one, so guessing could miss the objects.
+                Err(error @ FormatError::UnknownVersion { .. }) => return Err(error.into()),
                 Err(error) => {
                     // Keys follow from the ids, so foreign or damaged custom metadata loses nothing.
                     tracing::debug!(segment = %self.metadata, %error, "custom metadata ignored");

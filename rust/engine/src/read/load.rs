@@ -3,7 +3,7 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use alluvium_format::{ChunkIndex, MANIFEST_BYTES_MAX, Manifest, SegmentMetadata, Unverified};
-use alluvium_store::{ErrorKind as StoreKind, GetObject, Key};
+use alluvium_store::{ErrorKind as StoreKind, Key, StoreError};
 
 use crate::{
     Error, ErrorKind, Result,
@@ -52,7 +52,9 @@ async fn load_manifest(shared: Arc<Shared>, key: Key, metadata: SegmentMetadata)
         );
         return Err(Error::new(ErrorKind::Corrupt, reason));
     }
-    let bytes = collect(&shared, object).await?;
+    // Its length is not known before the answer.
+    let _reserved = shared.loads.reserve(object.object_length).await?;
+    let bytes = object.collect().await?;
     let length = bytes.len();
     let manifest =
         Manifest::decode(bytes).map_err(|error| Error::from(error).during(format_args!("manifest {key}")))?;
@@ -78,18 +80,12 @@ async fn load_chunk(shared: Arc<Shared>, key: Key, manifest: Arc<Manifest>, inde
     let missing = || Error::new(ErrorKind::Internal, format!("{key} has no chunk {}", index.0));
     let range = chunks.stored_range(index).ok_or_else(missing)?;
     let expected = chunks.stored_crc32(index).ok_or_else(missing)?;
-    let object = shared
-        .store
-        .get(&key, Some(range.start.0..range.end.0))
-        .await
-        .map_err(|error| match error.kind() {
-            // The range is within the length that the manifest tells, so the object is shorter than that.
-            StoreKind::Invalid => Error::new(
-                ErrorKind::Corrupt,
-                format!("{key} ends before chunk {}: {error}", index.0),
-            ),
-            _ => Error::from(error),
-        })?;
+    // Before the request, so that a load that waits for memory holds no connection.
+    let _reserved = shared.loads.reserve(range.end.0 - range.start.0).await?;
+    let object = match shared.store.get(&key, Some(range.start.0..range.end.0)).await {
+        Ok(object) => object,
+        Err(error) => return Err(chunk_error(&shared, &key, &manifest, index, error)),
+    };
     if object.object_length != chunks.stored_length() {
         let reason = format!(
             "{key} has {} bytes instead of {}",
@@ -98,15 +94,25 @@ async fn load_chunk(shared: Arc<Shared>, key: Key, manifest: Arc<Manifest>, inde
         );
         return Err(Error::new(ErrorKind::Corrupt, reason));
     }
-    let bytes = collect(&shared, object).await?;
-    let chunk = Unverified::new(bytes).verify(|| format!("chunk {} of {key}", index.0), expected)?;
+    let chunk = Unverified::new(object.collect().await?).verify(|| format!("chunk {} of {key}", index.0), expected)?;
     Ok(Entry::Chunk(chunk))
 }
 
-/// Takes a body in, within the memory for loads.
-async fn collect(shared: &Shared, object: GetObject) -> Result<bytes::Bytes> {
-    let _reserved = shared.loads.reserve(object.range.end - object.range.start).await?;
-    Ok(object.collect().await?)
+fn chunk_error(shared: &Shared, key: &Key, manifest: &Manifest, index: ChunkIndex, error: StoreError) -> Error {
+    match error.kind() {
+        // The range is within the length that the manifest tells, so the object is shorter than that.
+        StoreKind::Invalid => Error::new(
+            ErrorKind::Corrupt,
+            format!("{key} ends before chunk {}: {error}", index.0),
+        ),
+        StoreKind::NotFound => {
+            // Deleted under us, perhaps by another broker: the next open must find that out, not the cached manifest.
+            let segment = manifest.segment();
+            shared.cache.purge(segment.segment_id, segment.segment_size);
+            error.into()
+        }
+        _ => error.into(),
+    }
 }
 
 async fn limited(limit: Duration, work: impl Future<Output = Result<Entry>>) -> Result<Entry> {

@@ -14,5 +14,5 @@
 mod source;
 mod upload;
 
-pub(crate) use source::{SegmentFile, read_index};
-pub(crate) use upload::Upload;
+pub(crate) use source::{IndexFiles, SegmentFile};
+pub(crate) use upload::{Upload, abort_uploads};

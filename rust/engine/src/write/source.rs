@@ -7,12 +7,12 @@ use std::{
     sync::Arc,
 };
 
-use alluvium_format::{Chunk, ChunkSize, Crc32};
+use alluvium_format::{Chunk, ChunkSize, Crc32, IndexPayload, IndexType};
 use alluvium_store::Payload;
 use bytes::Bytes;
 
 use crate::{
-    Error, ErrorKind, Result,
+    Error, ErrorKind, Result, SegmentFiles,
     budget::{BufferPool, PooledBuffer, Reservation},
 };
 
@@ -36,12 +36,7 @@ impl SegmentFile {
     pub(crate) async fn open(path: &Path, announced: u64) -> Result<Self> {
         let path = path.to_owned();
         blocking(move || {
-            let open = || -> io::Result<(File, u64)> {
-                let file = File::open(&path)?;
-                let length = file.metadata()?.len();
-                Ok((file, length))
-            };
-            let (file, length) = open().map_err(|error| Error::file(&path, &error))?;
+            let (file, length) = open_file(&path)?;
             if length < announced {
                 return Err(shrunk(&path, length, announced));
             }
@@ -109,23 +104,80 @@ fn shrunk(path: &Path, found: u64, announced: u64) -> Error {
     )
 }
 
-/// Reads an index whole.
-pub(crate) async fn read_index(path: &Path) -> Result<Bytes> {
-    let path = path.to_owned();
-    blocking(move || {
-        let mut bytes = Vec::new();
-        File::open(&path)
-            .and_then(|file| file.take(INDEX_BYTES_MAX + 1).read_to_end(&mut bytes))
-            .map_err(|error| Error::file(&path, &error))?;
-        if bytes.len() as u64 > INDEX_BYTES_MAX {
-            return Err(Error::new(
-                ErrorKind::Invalid,
-                format!("{} is over {INDEX_BYTES_MAX} bytes", path.display()),
-            ));
+/// The index files of a segment, open, so that they survive that Kafka renames or deletes them.
+pub(crate) struct IndexFiles {
+    files: Vec<(IndexType, PathBuf, File)>,
+    length: u64,
+}
+
+impl IndexFiles {
+    /// Opens all that the segment has.
+    pub(crate) async fn open(files: &SegmentFiles) -> Result<Self> {
+        let mut paths = vec![
+            (IndexType::Offset, files.offset_index.clone()),
+            (IndexType::Timestamp, files.time_index.clone()),
+            (IndexType::ProducerSnapshot, files.producer_snapshot.clone()),
+        ];
+        paths.extend(
+            files
+                .transaction_index
+                .clone()
+                .map(|path| (IndexType::Transaction, path)),
+        );
+        blocking(move || {
+            let mut opened = IndexFiles {
+                files: Vec::new(),
+                length: 0,
+            };
+            for (index_type, path) in paths {
+                let (file, length) = open_file(&path)?;
+                if length > INDEX_BYTES_MAX {
+                    let reason = format!("{} has {length} bytes, over {INDEX_BYTES_MAX}", path.display());
+                    return Err(Error::new(ErrorKind::Invalid, reason));
+                }
+                opened.length += length;
+                opened.files.push((index_type, path, file));
+            }
+            Ok(opened)
+        })
+        .await
+    }
+
+    /// Bytes of all together.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
+    }
+
+    /// Reads them, and adds the one that Kafka hands over as bytes.
+    pub(crate) async fn read(self, leader_epochs: &Bytes) -> Result<Vec<IndexPayload>> {
+        let leader_epochs = IndexPayload::new(IndexType::LeaderEpoch, leader_epochs.clone());
+        blocking(move || {
+            let mut indexes = vec![leader_epochs];
+            for (index_type, path, file) in self.files {
+                let mut bytes = Vec::new();
+                file.take(INDEX_BYTES_MAX)
+                    .read_to_end(&mut bytes)
+                    .map_err(|error| Error::file(&path, &error))?;
+                indexes.push(IndexPayload::new(index_type, Bytes::from(bytes)));
+            }
+            Ok(indexes)
+        })
+        .await
+    }
+}
+
+/// Opens a regular file; anything else, such as a pipe, could block for ever.
+fn open_file(path: &Path) -> Result<(File, u64)> {
+    let open = || -> io::Result<(File, u64)> {
+        // Looked at before it is opened, since opening a pipe waits for its other end.
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
         }
-        Ok(Bytes::from(bytes))
-    })
-    .await
+        let file = File::open(path)?;
+        let length = file.metadata()?.len();
+        Ok((file, length))
+    };
+    open().map_err(|error| Error::file(path, &error))
 }
 
 /// Runs file I/O where it may block; a panic in it is an error.

@@ -12,7 +12,9 @@ use std::{
 };
 
 use alluvium_format::{ChunkTable, Crc32};
-use alluvium_store::{ObjectStore, PART_NUMBER_MAX, Payload, StoreResult, UploadId, UploadedPart};
+use alluvium_store::{
+    ErrorKind as StoreKind, Key, ObjectStore, PART_NUMBER_MAX, Payload, StoreResult, UploadId, UploadedPart,
+};
 use bytes::Bytes;
 use tokio::{sync::oneshot, task::JoinSet};
 
@@ -20,13 +22,16 @@ use super::SegmentFile;
 use crate::{Error, ErrorKind, Result, instance::Shared, ops::ObjectKeys};
 
 /// Limit of removing what a failed upload left.
-const ABANDON_TIMEOUT: Duration = Duration::from_secs(8);
+const ABANDON_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long a request of unknown effect may go on before it is dropped for the clean-up.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Pause before the second abort: a part that the server was still taking in at the first one is caught by the second.
-const SECOND_ABORT_PAUSE: Duration = Duration::from_millis(100);
+/// Pause before the second pass of a clean-up.
+const SECOND_PASS_PAUSE: Duration = Duration::from_millis(200);
+
+/// How often an upload is begun before the copy fails.
+const CREATE_TRIES_MAX: u32 = 3;
 
 /// An upload under way.
 pub(crate) struct Upload {
@@ -34,6 +39,7 @@ pub(crate) struct Upload {
     keys: ObjectKeys,
     parts: JoinSet<StoreResult<UploadedPart>>,
     mutations: JoinSet<()>,
+    upload_begun: bool,
     upload_id: Arc<OnceLock<UploadId>>,
     log_touched: bool,
     manifest_touched: bool,
@@ -47,6 +53,7 @@ impl Upload {
             keys,
             parts: JoinSet::new(),
             mutations: JoinSet::new(),
+            upload_begun: false,
             upload_id: Arc::default(),
             log_touched: false,
             manifest_touched: false,
@@ -127,9 +134,26 @@ impl Upload {
         Ok(ChunkTable::new(chunk_size, length, chunks)?)
     }
 
+    /// Begins the multipart upload. A lost answer may have left one that nobody knows the id of, so it is looked for by its key and
+    /// aborted before the next try; the layers below do not send such a request again.
     async fn begin(&mut self) -> Result<UploadId> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match self.create().await {
+                Err(error) if error.is_retryable() && tries < CREATE_TRIES_MAX => {
+                    tracing::warn!(key = %self.keys.log, %error, "the begin of an upload got no answer, trying again");
+                    abort_uploads(&*self.shared.store, &self.keys.log).await?;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    async fn create(&mut self) -> Result<UploadId> {
         let (store, key) = (Arc::clone(&self.shared.store), self.keys.log.clone());
         let known = Arc::clone(&self.upload_id);
+        self.upload_begun = true;
         self.mutate(async move {
             let upload_id = store.create_upload(&key).await?;
             // Kept by the task itself: the caller may be gone, and the clean-up must know it.
@@ -186,17 +210,27 @@ impl Upload {
         let parts_in_flight = !self.parts.is_empty();
         self.parts.shutdown().await;
         let ended = async { while self.mutations.join_next().await.is_some() {} };
-        if tokio::time::timeout(GRACE, ended).await.is_err() {
+        let dropped = tokio::time::timeout(GRACE, ended).await.is_err();
+        if dropped {
             self.mutations.shutdown().await;
         }
-        let store: &dyn ObjectStore = &*self.shared.store;
-        if let Some(upload_id) = self.upload_id.get() {
-            store.abort_upload(&self.keys.log, upload_id).await?;
-            if parts_in_flight {
-                tokio::time::sleep(SECOND_ABORT_PAUSE).await;
-                store.abort_upload(&self.keys.log, upload_id).await?;
-            }
+        let first = self.remove_once().await;
+        if !parts_in_flight && !dropped {
+            return first;
         }
+        // The server may still have been at work on what was dropped: what it finished since is caught by a second pass.
+        tokio::time::sleep(SECOND_PASS_PAUSE).await;
+        self.remove_once().await
+    }
+
+    /// Tries everything, then tells the first failure.
+    async fn remove_once(&self) -> StoreResult<()> {
+        let store = &*self.shared.cleanup_store;
+        let aborted = match self.upload_id.get() {
+            Some(upload_id) => store.abort_upload(&self.keys.log, upload_id).await,
+            None if self.upload_begun => abort_uploads(store, &self.keys.log).await,
+            None => Ok(()),
+        };
         let mut touched = Vec::new();
         if self.manifest_touched {
             touched.push(self.keys.manifest.clone());
@@ -204,12 +238,31 @@ impl Upload {
         if self.log_touched {
             touched.push(self.keys.log.clone());
         }
-        if touched.is_empty() {
+        let deleted = if touched.is_empty() {
             Ok(())
         } else {
             store.delete(&touched).await
-        }
+        };
+        aborted.and(deleted)
     }
+}
+
+/// Aborts every multipart upload of a key: those that a killed broker or a lost answer left.
+pub(crate) async fn abort_uploads(store: &dyn ObjectStore, key: &Key) -> StoreResult<()> {
+    let uploads = match store.list_uploads(key).await {
+        Ok(uploads) => uploads,
+        // The right to list is not among those that the plugin must have. The store's own expiry then frees the parts.
+        Err(error) if matches!(error.kind(), StoreKind::AccessDenied | StoreKind::Invalid) => {
+            tracing::warn!(%error, "stale multipart uploads cannot be looked for");
+            return Ok(());
+        }
+        Err(error) => return Err(error),
+    };
+    let mut outcome = Ok(());
+    for upload in uploads {
+        outcome = outcome.and(store.abort_upload(key, &upload).await);
+    }
+    outcome
 }
 
 /// Parts of this size are enough for S3's limit of 10,000; always whole chunks.

@@ -111,7 +111,7 @@ impl Shared {
         error: &StoreError,
     ) -> StoreResult<()> {
         let give_up = || Err(error.clone().with_attempts(attempts));
-        if !error.is_retryable() || attempts >= self.policies.attempts_max {
+        if !error.is_retryable() || attempts >= self.policies.attempts_max || may_have_begun(operation, error) {
             return give_up();
         }
         let pause = self.pause_before(attempts, error.retry_after());
@@ -142,6 +142,12 @@ impl Shared {
         // Those who were asked to wait the same time must not come back at the same moment.
         asked + limit.mul_f64(share)
     }
+}
+
+/// Whether an upload may have begun although there was no answer. Sending the request again could then leave an upload whose id
+/// nobody knows; who wants another one first looks for that one by its key.
+fn may_have_begun(operation: Operation, error: &StoreError) -> bool {
+    operation == Operation::CreateUpload && error.status().is_none() && error.kind() != ErrorKind::Unreachable
 }
 
 fn out_of_time(operation: Operation, budget: &Budget, last: Option<StoreError>) -> StoreError {

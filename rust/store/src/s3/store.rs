@@ -7,7 +7,6 @@ use std::{
     ops::Range,
     path::PathBuf,
     sync::{Mutex, PoisonError, RwLock},
-    time::Duration,
 };
 
 use async_trait::async_trait;
@@ -31,7 +30,7 @@ use super::{
 };
 use crate::{
     ErrorKind, GetObject, Key, ListPage, ObjectInfo, ObjectStore, Operation, Payload, StoreError, StoreResult,
-    UploadId, UploadedPart, layer::MIN_BYTES_PER_SECOND,
+    UploadId, UploadedPart,
 };
 
 /// Most keys in one DeleteObjects or one page of a listing (S3: "DeleteObjects", "ListObjectsV2").
@@ -116,30 +115,19 @@ impl S3Store {
         self.client.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Waits for the answer to a request that carries `bytes`, and maps its failure.
+    /// Waits for the answer to a request and maps its failure. How long to wait is the timeout layer's to say.
     pub(super) async fn answer<T, E>(
         &self,
         operation: Operation,
         key: Option<&Key>,
-        bytes: u64,
         request: impl Future<Output = Result<T, SdkError<E, HttpResponse>>>,
     ) -> StoreResult<T>
     where
         E: ProvideErrorMetadata + Error + 'static,
     {
-        // The SDK's own read limit would also cover the sending of the body, whatever its size.
-        let limit = self.config.read_timeout + Duration::from_secs(bytes / MIN_BYTES_PER_SECOND);
-        match tokio::time::timeout(limit, Box::pin(request)).await {
-            Ok(Ok(answer)) => Ok(answer),
-            Ok(Err(error)) => Err(self.mended(self.target.error(operation, key, &error)).await),
-            Err(_) => {
-                let detail = format!("no answer within {limit:?} from {}", self.target.endpoint);
-                let error = StoreError::new(ErrorKind::Timeout, operation, detail);
-                Err(match key {
-                    Some(key) => error.with_key(key),
-                    None => error,
-                })
-            }
+        match Box::pin(request).await {
+            Ok(answer) => Ok(answer),
+            Err(error) => Err(self.mended(self.target.error(operation, key, &error)).await),
         }
     }
 
@@ -264,8 +252,7 @@ impl ObjectStore for S3Store {
         } else {
             request.disable_payload_signing()
         };
-        self.answer(Operation::Put, Some(key), payload.length(), request.send())
-            .await?;
+        self.answer(Operation::Put, Some(key), request.send()).await?;
         Ok(())
     }
 
@@ -320,7 +307,7 @@ impl ObjectStore for S3Store {
             .key(key.as_str())
             .set_range(header)
             .send();
-        let answer = self.answer(Operation::Get, Some(key), 0, request).await?;
+        let answer = self.answer(Operation::Get, Some(key), request).await?;
         let length = length_of(Operation::Get, key, answer.content_length())?;
         let content_range = answer.content_range().map(str::to_owned);
         let (given, object_length) = match (&range, &content_range) {
@@ -367,7 +354,7 @@ impl ObjectStore for S3Store {
             .key(key.as_str())
             .checksum_mode(ChecksumMode::Enabled)
             .send();
-        let answer = self.answer(Operation::Head, Some(key), 0, request).await?;
+        let answer = self.answer(Operation::Head, Some(key), request).await?;
         Ok(ObjectInfo {
             key: key.as_str().to_owned(),
             length: length_of(Operation::Head, key, answer.content_length())?,
@@ -401,7 +388,7 @@ impl ObjectStore for S3Store {
             .mutate_request(add_content_md5)
             .send();
         let only = if let [key] = keys { Some(key) } else { None };
-        let answer = self.answer(Operation::Delete, only, 0, request).await?;
+        let answer = self.answer(Operation::Delete, only, request).await?;
         let failed = answer
             .errors()
             .iter()
@@ -427,7 +414,7 @@ impl ObjectStore for S3Store {
             .set_start_after(start_after.map(str::to_owned))
             .max_keys(i32::try_from(max_keys.clamp(1, 1000)).unwrap_or(1000))
             .send();
-        let answer = self.answer(Operation::List, None, 0, request).await?;
+        let answer = self.answer(Operation::List, None, request).await?;
         let has_more = answer.is_truncated().unwrap_or(false);
         let mut objects = Vec::with_capacity(answer.contents().len());
         for object in answer.contents() {

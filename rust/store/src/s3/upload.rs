@@ -25,7 +25,7 @@ impl S3Store {
             .checksum_algorithm(ChecksumAlgorithm::Crc32)
             .checksum_type(ChecksumType::FullObject)
             .send();
-        let answer = self.answer(Operation::CreateUpload, Some(key), 0, request).await?;
+        let answer = self.answer(Operation::CreateUpload, Some(key), request).await?;
         match answer.upload_id() {
             Some(id) if !id.is_empty() => Ok(UploadId(id.to_owned())),
             _ => Err(unexpected(Operation::CreateUpload, key, "the answer names no upload")),
@@ -54,9 +54,7 @@ impl S3Store {
         } else {
             request.disable_payload_signing()
         };
-        let answer = self
-            .answer(Operation::UploadPart, Some(key), payload.length(), request.send())
-            .await?;
+        let answer = self.answer(Operation::UploadPart, Some(key), request.send()).await?;
         let etag = answer
             .e_tag()
             .ok_or_else(|| unexpected(Operation::UploadPart, key, "the answer has no ETag"))?;
@@ -95,7 +93,7 @@ impl S3Store {
             .checksum_type(ChecksumType::FullObject)
             .multipart_upload(CompletedMultipartUpload::builder().set_parts(Some(listed)).build())
             .send();
-        let refused = match self.answer(Operation::CompleteUpload, Some(key), 0, request).await {
+        let refused = match self.answer(Operation::CompleteUpload, Some(key), request).await {
             Ok(answer) if whole_crc32(answer.checksum_crc32(), answer.checksum_type()) == Some(crc32) => {
                 return Ok(());
             }
@@ -140,7 +138,7 @@ impl S3Store {
             .key(key.as_str())
             .upload_id(&upload.0)
             .send();
-        match self.answer(Operation::AbortUpload, Some(key), 0, request).await {
+        match self.answer(Operation::AbortUpload, Some(key), request).await {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::UploadNotFound => Ok(()),
             Err(error) => Err(error),
@@ -161,7 +159,7 @@ impl S3Store {
                 .set_key_marker(key_marker.clone())
                 .set_upload_id_marker(id_marker.clone())
                 .send();
-            let answer = self.answer(Operation::ListUploads, Some(key), 0, request).await?;
+            let answer = self.answer(Operation::ListUploads, Some(key), request).await?;
             let mut passed = false;
             for upload in answer.uploads() {
                 if upload.key() == Some(key.as_str()) {

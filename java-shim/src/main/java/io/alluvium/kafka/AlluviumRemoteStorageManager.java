@@ -86,7 +86,12 @@ public final class AlluviumRemoteStorageManager implements RemoteStorageManager 
                 name(data.producerSnapshotIndex())
             };
             long task = Native.startCopy(engine, encoded, paths, bytes(data.leaderEpochIndex()));
-            return Optional.of(new CustomMetadata(Tasks.await(task)));
+            byte[] customMetadata = Tasks.await(task);
+            if (customMetadata.length == 0) {
+                // A failure that could not even be thrown looks like this; Kafka must not take it for a copy.
+                throw new RemoteStorageException("alluvium: the copy ended without a result");
+            }
+            return Optional.of(new CustomMetadata(customMetadata));
         } catch (Throwable thrown) {
             throw Failures.remote(Operation.COPY, thrown);
         }

@@ -2,11 +2,8 @@ package io.alluvium.kafka;
 
 /** What a native method throws, and nothing else; {@link Failures} turns it into what Kafka understands. */
 final class NativeException extends Exception {
-    // The numbers of the engine's ErrorKind, as far as this side tells them apart.
+    /** The number of the engine's ErrorKind that this side tells from the others. */
     static final int NOT_FOUND = 1;
-    static final int CLOSED = 8;
-    static final int INTERNAL = 9;
-    static final int CANCELLED = 10;
 
     private static final long serialVersionUID = 1L;
 

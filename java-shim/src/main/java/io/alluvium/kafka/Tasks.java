@@ -44,6 +44,10 @@ final class Tasks {
     }
 
     static long awaitReader(long task) throws NativeException {
-        return ByteBuffer.wrap(await(task)).getLong();
+        byte[] reader = await(task);
+        if (reader.length != Long.BYTES) {
+            throw new IllegalStateException("the open ended without a result");
+        }
+        return ByteBuffer.wrap(reader).getLong();
     }
 }
