@@ -6,7 +6,7 @@
  *   e2eClasses -PkafkaLibs=DIRECTORY (tests/e2e, compiled against the jars of a broker).
  * Properties: nativeLibrary (instead of target/release/liballuvium.so), nativePlatform (what it is built for, instead of
  *   this machine, such as linux-aarch64-musl), checkJni (junit under -Xcheck:jni),
- *   junitTags (a tag expression, instead of leaving out "slow"), junitClass (one class only).
+ *   junitClass (one class only).
  *
  * The script keeps to what Gradle 4.4.1 (Debian's) and Gradle 8 both offer: no task-avoidance API, no toolchains, and JUnit 5
  * through its own console launcher.
@@ -153,11 +153,6 @@ junit.doFirst {
         command.addAll(listOf("--select-class", project.property("junitClass").toString(), "--details", "tree"))
     } else {
         command.addAll(listOf("--scan-classpath", testSet.output.asPath))
-    }
-    if (project.hasProperty("junitTags")) {
-        command.addAll(listOf("--include-tag", project.property("junitTags").toString()))
-    } else {
-        command.addAll(listOf("--exclude-tag", "slow"))
     }
     junit.commandLine(command)
 }
