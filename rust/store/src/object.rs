@@ -110,6 +110,19 @@ impl Payload {
     pub fn length(&self) -> u64 {
         self.bytes.len() as u64
     }
+
+    /// Whether the bytes have the checksum that came with them: what a backend without a server of its own checks.
+    pub(crate) fn check(&self, operation: Operation, key: &Key) -> StoreResult<()> {
+        let found = crc32fast::hash(&self.bytes);
+        if found == self.crc32 {
+            return Ok(());
+        }
+        let detail = format!(
+            "the bytes have CRC-32 {found:08x}, {:08x} was sent with them",
+            self.crc32
+        );
+        Err(StoreError::new(ErrorKind::ChecksumMismatch, operation, detail).with_key(key))
+    }
 }
 
 /// Identity of a multipart upload, given by the store.

@@ -162,8 +162,10 @@ impl ObjectStore for FileStore {
 
     async fn create_upload(&self, key: &Key) -> StoreResult<UploadId> {
         let key = key.clone();
-        self.with_root(Operation::CreateUpload, move |root, _| upload::create(root, &key))
-            .await
+        self.with_root(Operation::CreateUpload, move |root, cancelled| {
+            upload::create(root, &key, cancelled)
+        })
+        .await
     }
 
     async fn upload_part(

@@ -21,7 +21,7 @@ use std::{
 use super::{
     Cancelled, errors,
     paths::{Root, UPLOADS, is_absent, sync_directory},
-    write::{Temporary, check, create_new, in_directory},
+    write::{Temporary, create_new, in_directory},
 };
 use crate::{ErrorKind, Key, Operation, PART_NUMBER_MAX, Payload, StoreError, StoreResult, UploadId, UploadedPart};
 
@@ -41,8 +41,10 @@ fn failed(kind: ErrorKind, operation: Operation, key: &Key, detail: impl Into<St
 }
 
 /// Begins an upload.
-pub(super) fn create(root: &Root, key: &Key) -> StoreResult<UploadId> {
+pub(super) fn create(root: &Root, key: &Key, cancelled: &Cancelled) -> StoreResult<UploadId> {
     let operation = Operation::CreateUpload;
+    // Begun late, after a wait for a thread, it would leave a directory that nobody knows of.
+    cancelled.check(operation)?;
     // A key that could not be written later is refused now.
     root.object(operation, key)?;
     root.check(operation)?;
@@ -85,7 +87,7 @@ pub(super) fn write_part(
         let detail = format!("part number {number} is not between 1 and {PART_NUMBER_MAX}");
         return Err(failed(ErrorKind::Invalid, operation, key, detail));
     }
-    check(operation, key, payload)?;
+    payload.check(operation, key)?;
     let directory = staging(root, operation, key, upload)?;
     let length = payload.length();
     let written = (|| {

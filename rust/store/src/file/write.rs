@@ -41,22 +41,9 @@ pub(super) fn create_new(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
-/// Refuses bytes that are not what their checksum says.
-pub(super) fn check(operation: Operation, key: &Key, payload: &Payload) -> StoreResult<()> {
-    let crc32 = crc32fast::hash(payload.bytes());
-    if crc32 == payload.crc32() {
-        return Ok(());
-    }
-    let detail = format!(
-        "the bytes have CRC-32 {crc32:08x}, {:08x} was sent with them",
-        payload.crc32()
-    );
-    Err(StoreError::new(ErrorKind::ChecksumMismatch, operation, detail).with_key(key))
-}
-
 /// Writes an object.
 pub(super) fn put(root: &Root, key: &Key, payload: &Payload, cancelled: &Cancelled) -> StoreResult<()> {
-    check(Operation::Put, key, payload)?;
+    payload.check(Operation::Put, key)?;
     let target = root.object(Operation::Put, key)?;
     in_directory(root, Operation::Put, key, &target, |directory| {
         let temporary = Temporary::create(root, directory)?;

@@ -77,22 +77,10 @@ fn failed(kind: ErrorKind, operation: Operation, key: &Key, detail: impl Into<St
     StoreError::new(kind, operation, detail).with_key(key)
 }
 
-fn check(operation: Operation, key: &Key, payload: &Payload) -> StoreResult<()> {
-    let crc32 = crc32fast::hash(payload.bytes());
-    if crc32 == payload.crc32() {
-        return Ok(());
-    }
-    let detail = format!(
-        "the bytes have CRC-32 {crc32:08x}, {:08x} was sent with them",
-        payload.crc32()
-    );
-    Err(failed(ErrorKind::ChecksumMismatch, operation, key, detail))
-}
-
 #[async_trait]
 impl ObjectStore for MemStore {
     async fn put(&self, key: &Key, payload: Payload) -> StoreResult<()> {
-        check(Operation::Put, key, &payload)?;
+        payload.check(Operation::Put, key)?;
         self.state().store(key, payload.bytes().clone(), payload.crc32());
         Ok(())
     }
@@ -121,7 +109,7 @@ impl ObjectStore for MemStore {
             let detail = format!("part number {number} is not between 1 and {PART_NUMBER_MAX}");
             return Err(failed(ErrorKind::Invalid, Operation::UploadPart, key, detail));
         }
-        check(Operation::UploadPart, key, &payload)?;
+        payload.check(Operation::UploadPart, key)?;
         let mut state = self.state();
         let Some(upload) = state
             .uploads

@@ -216,7 +216,7 @@ fn add_content_md5(request: &mut HttpRequest) {
     }
 }
 
-fn unexpected(operation: Operation, key: &Key, detail: String) -> StoreError {
+pub(super) fn unexpected(operation: Operation, key: &Key, detail: impl Into<String>) -> StoreError {
     StoreError::new(ErrorKind::Unexpected, operation, detail).with_key(key)
 }
 

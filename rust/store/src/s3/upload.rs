@@ -10,7 +10,7 @@ use aws_sdk_s3::{
     types::{ChecksumAlgorithm, ChecksumType, CompletedMultipartUpload, CompletedPart},
 };
 
-use super::store::{S3Store, crc32_text, whole_crc32};
+use super::store::{S3Store, crc32_text, unexpected, whole_crc32};
 use crate::{
     ErrorKind, Key, ObjectStore, Operation, PART_NUMBER_MAX, Payload, StoreError, StoreResult, UploadId, UploadedPart,
 };
@@ -189,8 +189,4 @@ fn part_number(operation: Operation, key: &Key, number: u32) -> StoreResult<i32>
             Err(StoreError::new(ErrorKind::Invalid, operation, detail).with_key(key))
         }
     }
-}
-
-fn unexpected(operation: Operation, key: &Key, detail: &str) -> StoreError {
-    StoreError::new(ErrorKind::Unexpected, operation, detail).with_key(key)
 }
