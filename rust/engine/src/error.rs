@@ -85,6 +85,7 @@ pub struct Error {
 impl Error {
     /// An error of `kind`; `message` is one line that says what, where, and what can be done.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
+        let message = one_line(message.into());
         let retryable = matches!(kind, ErrorKind::Unavailable | ErrorKind::Throttled | ErrorKind::Timeout);
         Error {
             kind,
@@ -121,7 +122,7 @@ impl Error {
     /// Says what was being done, in front of the message.
     #[must_use]
     pub(crate) fn during(mut self, what: impl fmt::Display) -> Self {
-        self.message = format!("{what}: {}", self.message);
+        self.message = one_line(format!("{what}: {}", self.message));
         self
     }
 
@@ -139,6 +140,21 @@ impl Error {
     pub fn message(&self) -> &str {
         &self.message
     }
+}
+
+/// Longest message in characters: more says no more.
+const MESSAGE_CHARS_MAX: usize = 4000;
+
+/// Texts of servers and names of files go into messages, which go into logs: they must not look like other lines.
+fn one_line(message: String) -> String {
+    if message.len() <= MESSAGE_CHARS_MAX && !message.contains(char::is_control) {
+        return message;
+    }
+    message
+        .chars()
+        .take(MESSAGE_CHARS_MAX)
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .collect()
 }
 
 impl fmt::Display for Error {
@@ -189,5 +205,21 @@ impl From<StoreError> for Error {
             retryable,
             ..Error::new(kind, format!("{error}{mend}"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_of_bounded_length() {
+        let error = Error::new(
+            ErrorKind::Internal,
+            format!("a\nERROR b\u{1b}[31m{}", "x".repeat(100_000)),
+        );
+        assert!(error.message().starts_with("a ERROR b [31mxx"));
+        assert!(error.message().len() <= MESSAGE_CHARS_MAX);
+        assert!(!error.during("reading\r\n").to_string().contains(char::is_control));
     }
 }

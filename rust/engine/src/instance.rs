@@ -16,6 +16,7 @@ use std::{
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
+        mpsc,
     },
     time::Duration,
 };
@@ -38,16 +39,23 @@ use crate::{
     config::{Config, StoreConfig},
     metrics::{Metrics, Sources},
     ops, probe,
+    write::Janitor,
 };
 
 /// The release.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Limit of starting the threads.
+const START_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Limit of opening a store: reading files, finding credentials.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Limit of trying a store: a broker that cannot start should say so at once.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// Share of a fetch's deadline that its request may use.
+const FETCH_REQUEST_SHARE: f32 = 0.9;
 
 /// Limits of each request that removes the remains of a failed copy, so that one that hangs leaves time for the others.
 const CLEANUP_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
@@ -68,6 +76,8 @@ const WORKERS_MAX: usize = 8;
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) store: Arc<dyn ObjectStore>,
+    /// The same store for fetches: its requests end before the fetch does, so that the reason is told and not only the deadline.
+    pub(crate) fetch_store: Arc<dyn ObjectStore>,
     /// The same store with the short deadlines of a clean-up.
     pub(crate) cleanup_store: Arc<dyn ObjectStore>,
     pub(crate) cache: Arc<Cache>,
@@ -76,14 +86,15 @@ pub(crate) struct Shared {
     pub(crate) buffers: Arc<BufferPool>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) closing: CancellationToken,
+    pub(crate) janitor: Janitor,
     runtime: Handle,
     tracker: TaskTracker,
 }
 
 impl Shared {
-    /// Runs a load to its end on the instance's runtime, whoever waits for it.
-    pub(crate) fn spawn_load(&self, load: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>) {
-        self.runtime.spawn(load);
+    /// Runs something on the instance's runtime that nobody waits for; closing drops it.
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.runtime.spawn(work);
     }
 }
 
@@ -138,9 +149,17 @@ impl Engine {
             operation_timeout: config.policies.operation_timeout.min(CLEANUP_OPERATION_TIMEOUT),
             ..config.policies.clone()
         };
+        let fetch_policies = Policies {
+            operation_timeout: config
+                .policies
+                .operation_timeout
+                .min(config.fetch_timeout.mul_f32(FETCH_REQUEST_SHARE)),
+            ..config.policies.clone()
+        };
         let uploads = Arc::new(Budget::new(config.upload_memory));
         let shared = Arc::new(Shared {
             store: layer::stack(Arc::clone(&base), config.policies.clone(), Arc::clone(&store_metrics)),
+            fetch_store: layer::stack(Arc::clone(&base), fetch_policies, Arc::clone(&store_metrics)),
             cleanup_store: layer::stack(base, cleanup_policies, store_metrics),
             cache: Cache::new(config.cache_memory, Arc::clone(&metrics)),
             buffers: BufferPool::new(Arc::clone(&uploads)),
@@ -148,6 +167,7 @@ impl Engine {
             loads: Budget::new(config.load_memory),
             metrics,
             closing: CancellationToken::new(),
+            janitor: Janitor::default(),
             runtime: runtime.handle().clone(),
             tracker: TaskTracker::new(),
             config,
@@ -208,8 +228,7 @@ impl Engine {
 
     /// Values of all metrics, in the order of [`crate::metrics::DEFINITIONS`].
     pub fn metrics(&self) -> Vec<i64> {
-        let shared = &self.shared;
-        Sources::new(&shared.metrics, &shared.cache, &shared.uploads, &shared.loads).values()
+        Sources::of(&self.shared).values()
     }
 
     /// The store, under all its policies: for tools.
@@ -269,18 +288,39 @@ impl fmt::Debug for Engine {
     }
 }
 
+/// The instance's runtime. Built on a thread of its own: where the machine gives only some of the worker threads, tokio panics and
+/// then waits for ever for those that it has.
 fn runtime() -> Result<Runtime> {
     let workers = std::thread::available_parallelism()
         .map_or(2, usize::from)
         .clamp(2, WORKERS_MAX);
     let next = AtomicU64::new(0);
-    Builder::new_multi_thread()
-        .worker_threads(workers)
-        .max_blocking_threads(BLOCKING_THREADS_MAX)
-        .thread_name_fn(move || format!("alluvium-{}", next.fetch_add(1, Ordering::Relaxed)))
-        .enable_all()
-        .build()
-        .map_err(|error| Error::new(ErrorKind::Internal, format!("cannot start threads: {error}")))
+    let build = move || {
+        Builder::new_multi_thread()
+            .worker_threads(workers)
+            .max_blocking_threads(BLOCKING_THREADS_MAX)
+            .thread_name_fn(move || format!("alluvium-{}", next.fetch_add(1, Ordering::Relaxed)))
+            .enable_all()
+            .build()
+    };
+    let no_threads = |reason: &dyn fmt::Display| {
+        Error::new(
+            ErrorKind::Internal,
+            format!("cannot start {workers} threads: {reason}; raise the limit of processes"),
+        )
+    };
+    let (sender, receiver) = mpsc::sync_channel(1);
+    std::thread::Builder::new()
+        .name("alluvium-start".to_owned())
+        .spawn(move || {
+            // The receiver is gone only after it has given up.
+            let _ = sender.send(build());
+        })
+        .map_err(|error| no_threads(&error))?;
+    match receiver.recv_timeout(START_TIMEOUT) {
+        Ok(built) => built.map_err(|error| no_threads(&error)),
+        Err(error) => Err(no_threads(&error)),
+    }
 }
 
 /// Opens the store and tries it, each with a verdict on what to mend when it takes too long.

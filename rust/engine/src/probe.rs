@@ -30,7 +30,11 @@ pub(crate) async fn probe(config: &Config, base: Arc<dyn ObjectStore>, metrics: 
         ..config.policies.clone()
     };
     let store = layer::stack(base, policies, metrics);
-    let name = format!("{}alluvium-probe/{:016x}", config.key_prefix, unique());
+    // One name a broker: if its delete fails at every start, one object stays and not one for each.
+    let name = config
+        .broker_id
+        .map_or_else(|| format!("tool-{:016x}", unique()), |id| format!("broker-{id}"));
+    let name = format!("{}alluvium-probe/{name}", config.key_prefix);
     let key = Key::new(name).map_err(|error| Error::config("key.prefix", error))?;
     let outcome = match config.startup_probe {
         StartupProbe::Off => Ok(()),
@@ -62,7 +66,7 @@ async fn write(store: &dyn ObjectStore, key: &Key) -> StoreResult<()> {
     deleted
 }
 
-/// A number that two brokers which start at the same moment do not share.
+/// A number that two tools which start at the same moment do not share.
 fn unique() -> u64 {
     rand::RngExt::random(&mut rand::rng())
 }

@@ -381,3 +381,59 @@ fn a_segment_deleted_by_another_broker_is_found_out() {
     assert_eq!(kind(read_segment(&engine, &segment, 0..u64::MAX)), ErrorKind::NotFound);
     assert_eq!(kind(open_segment(&engine, &segment, 0..1)), ErrorKind::NotFound);
 }
+
+#[test]
+fn what_the_store_finishes_after_a_failed_copy_is_removed_later() {
+    let (source, server) = (tempdir().unwrap(), server());
+    let defaults = alluvium_testkit::s3_server::S3ServerConfig::default();
+    let settings = [
+        ("s3.endpoint", server.endpoint()),
+        ("s3.bucket", defaults.buckets[0].as_str()),
+        ("s3.access.key.id", defaults.access_key.as_str()),
+        ("s3.secret.access.key", defaults.secret_key.as_str()),
+        ("key.prefix", "tier/"),
+    ];
+    let settings = settings
+        .iter()
+        .chain(QUICK)
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
+    let mut config = alluvium_engine::config::Config::parse(settings.collect()).unwrap();
+    config.janitor_distances = vec![Duration::from_millis(700), Duration::from_millis(10)];
+    let engine = alluvium_engine::Engine::with_config(config).unwrap();
+    let segment = TestSegment::write(source.path(), 1, 12 * MIB).unwrap();
+
+    // The store is away also for the clean-up; then an upload of this key is there.
+    let refused = FaultAction::Error {
+        status: 403,
+        code: "AccessDenied".to_owned(),
+        retry_after: None,
+    };
+    let fail = [Operation::UploadPart, Operation::AbortMultipartUpload]
+        .map(|operation| FaultRule::new(operation, refused.clone()));
+    server.faults().set(fail.to_vec()).unwrap();
+    assert_eq!(kind(copy(&engine, &segment)), ErrorKind::Denied);
+    assert_eq!(
+        (left(&engine, &server), metric(&engine, "copy", "cleanups_pending")),
+        ((0, 1), 1)
+    );
+    server.faults().clear();
+    for _ in 0..200 {
+        if metric(&engine, "copy", "cleanups_pending") == 0 {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(
+        (left(&engine, &server), metric(&engine, "copy", "cleanups_pending")),
+        ((0, 0), 0)
+    );
+
+    // Copied again in time, it is let alone.
+    server.faults().set(fail.to_vec()).unwrap();
+    assert!(copy(&engine, &segment).is_err());
+    server.faults().clear();
+    copy(&engine, &segment).unwrap();
+    std::thread::sleep(Duration::from_millis(1000));
+    assert_eq!(left(&engine, &server).0, 2);
+    assert_eq!(metric(&engine, "copy", "cleanups_pending"), 0);
+}

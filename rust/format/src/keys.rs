@@ -26,7 +26,11 @@ impl KeyPrefix {
                 prefix.len()
             ));
         }
-        if prefix.chars().any(char::is_control) {
+        // U+FFFE and U+FFFF cannot be written in XML, in which keys are deleted.
+        if prefix
+            .chars()
+            .any(|letter| letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}'))
+        {
             return malformed("has control characters");
         }
         let folder = prefix.strip_suffix('/').unwrap_or(&prefix);
@@ -104,6 +108,7 @@ mod tests {
             "a/../b",
             "a/./",
             "a\n",
+            "a\u{ffff}",
             &"p".repeat(97),
         ] {
             assert!(KeyPrefix::new(bad).is_err(), "{bad}");

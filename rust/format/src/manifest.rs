@@ -161,21 +161,24 @@ impl Manifest {
         Ok(Bytes::from(object))
     }
 
+    /// Bytes of the header.
+    pub const HEADER_BYTES: usize = HEADER_BYTES;
+
+    /// Whether an object of `length` bytes that begins with `head` can be a manifest: its header is right and announces just that length.
+    ///
+    /// # Errors
+    /// As [`Manifest::decode`].
+    pub fn check_header(head: &[u8], length: u64) -> Result<(), FormatError> {
+        Header::of_object(head, length).map(drop)
+    }
+
     /// Reads and checks the bytes of an object. The indexes share the buffer of `object`.
     ///
     /// # Errors
     /// Any [`FormatError`]; nothing of a manifest that does not fit in every respect is given out.
     pub fn decode(object: Bytes) -> Result<Self, FormatError> {
-        let header = Header::decode(&object)?;
+        let header = Header::of_object(&object, object.len() as u64)?;
         let message_end = HEADER_BYTES as u64 + u64::from(header.message_length);
-        let expected = message_end + u64::from(header.index_length);
-        if object.len() as u64 != expected || expected > MANIFEST_BYTES_MAX {
-            return Err(FormatError::WrongLength {
-                what: "manifest",
-                expected,
-                found: object.len() as u64,
-            });
-        }
         let message_end = usize::try_from(message_end).expect("at most the length of a buffer");
         let message = Unverified::new(object.slice(HEADER_BYTES..message_end)).verify(
             || "message of the manifest".to_owned(),
@@ -403,6 +406,20 @@ struct Header {
 }
 
 impl Header {
+    /// The header of an object of `length` bytes that begins with `head`.
+    fn of_object(head: &[u8], length: u64) -> Result<Self, FormatError> {
+        let header = Header::decode(head)?;
+        let expected = HEADER_BYTES as u64 + u64::from(header.message_length) + u64::from(header.index_length);
+        if length != expected || expected > MANIFEST_BYTES_MAX {
+            return Err(FormatError::WrongLength {
+                what: "manifest",
+                expected,
+                found: length,
+            });
+        }
+        Ok(header)
+    }
+
     fn decode(object: &[u8]) -> Result<Self, FormatError> {
         let short = || FormatError::WrongLength {
             what: "manifest header",

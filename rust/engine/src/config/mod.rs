@@ -27,6 +27,13 @@ use values::Settings;
 
 use crate::{Error, Result};
 
+/// A server that was only slow is done after the first, one that was away is back after the last.
+const JANITOR_DISTANCES: [Duration; 3] = [
+    Duration::from_secs(30),
+    Duration::from_secs(300),
+    Duration::from_secs(1800),
+];
+
 /// Parts that must fit into the memory for uploads: one is sent while the next is read.
 const PARTS_MIN: u64 = 2;
 
@@ -97,6 +104,10 @@ pub struct Config {
     pub close_timeout: Duration,
     /// What to do at the start.
     pub startup_probe: StartupProbe,
+    /// How long after a copy failed with an unknown outcome its keys are cleaned again, each counted from the one before.
+    pub janitor_distances: Vec<Duration>,
+    /// Id of the broker; tools have none.
+    pub broker_id: Option<i32>,
 }
 
 impl Config {
@@ -142,7 +153,13 @@ impl Config {
                 ),
             ));
         }
+        let broker_id = settings
+            .optional("broker.id")
+            .or(settings.optional("node.id"))
+            .and_then(|id| id.parse().ok());
         Ok(Config {
+            broker_id,
+            janitor_distances: JANITOR_DISTANCES.to_vec(),
             store: store(&settings)?,
             key_prefix: KeyPrefix::new(settings.text("key.prefix")?)
                 .map_err(|error| Error::config("key.prefix", error))?,

@@ -93,7 +93,7 @@ const fn owned(owner: Owner, definition: KeyDefinition) -> KeyDefinition {
 pub static KEYS: &[KeyDefinition] = &[
     key("storage.type", ValueType::Choice(&["s3", "file"]), Some("s3"), "Where segments go: an S3 store, or a directory such as an NFS mount."),
     alias(&["storage.root"], key("file.path", ValueType::Path, None, "Root directory of storage.type=file. It must exist and be writable. Required then.")),
-    key("key.prefix", ValueType::Text, Some(""), "Put before every object key as it is; end it with / to get a folder. At most 96 bytes of UTF-8. It can be changed at any time: a segment is found under the prefix it was written with."),
+    key("key.prefix", ValueType::Text, Some(""), "Put before every object key as it is; end it with / to get a folder. At most 96 bytes of UTF-8. Without a / at its end it adds to the path component of the topic, which stores limit to 255 bytes. It can be changed at any time: a segment is found under the prefix it was written with."),
     alias(&["chunk.size"], key("chunk.size.bytes", ValueType::Number { min: 64 * KIB, max: 64 * MIB }, Some("4194304"), "Bytes of a segment that are checksummed, fetched and cached as one. A power of two. Applies to new segments.")),
     alias(&["storage.s3.bucket.name"], key("s3.bucket", ValueType::Text, None, "Bucket. Required for storage.type=s3; it is never created.")),
     alias(&["storage.s3.region"], key("s3.region", ValueType::Text, Some("us-east-1"), "Region that requests are signed for. Most S3 stores outside AWS take us-east-1.")),
@@ -130,7 +130,7 @@ pub static KEYS: &[KeyDefinition] = &[
 /// `docs/CONFIGURATION.md`.
 pub fn markdown() -> String {
     let mut page = String::from(
-        "# Configuration\n\nEach key goes into the broker's configuration with `rsm.config.` before it. This page is generated from the table in \
+        "# Configuration\n\nEach key goes into the broker's configuration with `rsm.config.` before it; blanks around a value do not count. This page is generated from the table in \
          `rust/engine/src/config/table.rs` by `alluvium config`.\n\n| Key | Default | Values | Meaning |\n|---|---|---|---|\n",
     );
     for key in KEYS.iter().filter(|key| key.owner != Owner::Kafka) {

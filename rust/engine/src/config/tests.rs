@@ -89,6 +89,12 @@ fn every_error_names_its_key() {
             "cache.memory.bytes",
         ),
         (&[("s3.bucket", "b"), ("log.level", "loud")], "log.level"),
+        (&[("s3.bucket", "b"), ("s3.region", "a\nb")], "s3.region"),
+        (
+            &[("s3.bucket", "b"), ("s3.secret.access.key", "a\0b")],
+            "s3.secret.access.key",
+        ),
+        (&[("s3.bucket", "b"), ("key.prefix", "a\u{ffff}/")], "key.prefix"),
         (&[("s3.bucket", "b"), ("key.prefix", "/a")], "key.prefix"),
         (&[("s3.bucket", "b"), ("s3.endpoint", "minio:9000")], "s3.endpoint"),
         (

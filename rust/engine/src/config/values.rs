@@ -16,7 +16,12 @@ impl Settings {
                 .find(|key| key.name == name || key.aliases.contains(&name.as_str()))
                 .ok_or_else(|| unknown(&name))?;
             // An unset environment variable reaches us as an empty value; a prefix may be empty on purpose and is so by default.
-            let value = value.trim().to_owned();
+            let value = value
+                .trim_matches(|letter: char| letter.is_ascii_whitespace())
+                .to_owned();
+            if value.contains(char::is_control) {
+                return Err(Error::config(&name, "the value has control characters"));
+            }
             if value.is_empty() {
                 continue;
             }

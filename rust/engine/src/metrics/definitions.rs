@@ -71,6 +71,7 @@ pub static DEFINITIONS: &[Definition] = &[
     counter("copy", "segments_total", "segments", "Segments copied whole.", |from| from.metrics.copy.succeeded.get()),
     counter("copy", "failures_total", "segments", "Copies that failed; what they had uploaded was removed.", |from| from.metrics.copy.failed.get()),
     counter("copy", "cleanup_failures_total", "segments", "Failed copies whose remains could not be removed; Kafka's delete tries again.", |from| from.metrics.copy_cleanup_failures.get()),
+    gauge("copy", "cleanups_pending", "segments", "Failed copies with an unknown outcome, to whose keys the plugin comes back.", |from| signed(from.cleanups_pending)),
     counter("copy", "bytes_total", "bytes", "Bytes of segments copied whole, without indexes.", |from| from.metrics.copy.bytes.get()),
     gauge("copy", "running", "segments", "Copies under way.", |from| from.metrics.copy.running.get()),
     gauge("copy", "last_success_age_ms", "milliseconds", "Time since a copy last succeeded, or since the start.", |from| from.age_ms(&from.metrics.copy)),

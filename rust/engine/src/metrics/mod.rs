@@ -18,7 +18,7 @@ use alluvium_store::layer::metrics::StoreMetrics;
 
 pub use definitions::{DEFINITIONS, Definition, Kind, markdown};
 
-use crate::{Error, budget::Budget, cache::Cache, clock::Clock};
+use crate::{Error, budget::Budget, cache::Cache, clock::Clock, instance::Shared};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -139,22 +139,19 @@ pub(crate) struct Sources<'instance> {
     pub(crate) cache: &'instance Cache,
     pub(crate) uploads: &'instance Budget,
     pub(crate) loads: &'instance Budget,
+    pub(crate) cleanups_pending: u64,
     store: alluvium_store::layer::metrics::MetricsSnapshot,
 }
 
 impl<'instance> Sources<'instance> {
-    pub(crate) fn new(
-        metrics: &'instance Metrics,
-        cache: &'instance Cache,
-        uploads: &'instance Budget,
-        loads: &'instance Budget,
-    ) -> Self {
+    pub(crate) fn of(shared: &'instance Shared) -> Self {
         Sources {
-            metrics,
-            cache,
-            uploads,
-            loads,
-            store: metrics.store.snapshot(),
+            metrics: &shared.metrics,
+            cache: &shared.cache,
+            uploads: &shared.uploads,
+            loads: &shared.loads,
+            cleanups_pending: shared.janitor.pending(),
+            store: shared.metrics.store.snapshot(),
         }
     }
 

@@ -7,10 +7,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::{CopyRequest, ObjectKeys, bounded};
 use crate::{
-    Result, VERSION,
+    ErrorKind, Result, VERSION,
     completion::contained,
     instance::Shared,
-    write::{IndexFiles, SegmentFile, Upload},
+    write::{IndexFiles, Janitor, SegmentFile, Upload},
 };
 
 /// Copies a segment and returns the custom metadata for Kafka.
@@ -39,14 +39,24 @@ pub(crate) async fn copy(shared: &Arc<Shared>, request: CopyRequest, cancel: &Ca
 }
 
 async fn copy_or_clean_up(shared: &Arc<Shared>, request: &CopyRequest, cancel: &CancellationToken) -> Result<Vec<u8>> {
+    let segment_id = request.segment.metadata.segment_id;
     let keys = ObjectKeys::new(&shared.config.key_prefix, &request.segment.metadata)?;
-    let mut upload = Upload::new(Arc::clone(shared), keys);
+    shared.janitor.forget(segment_id);
+    let mut upload = Upload::new(Arc::clone(shared), keys.clone());
     let work = contained(write_segment(shared, request, &mut upload));
     let outcome = bounded(shared.config.copy_timeout, cancel, work).await;
-    if outcome.is_err() {
-        let cleaned = contained(async { Ok(upload.abandon().await) }).await;
-        if cleaned != Ok(true) {
+    if let Err(error) = &outcome {
+        let cleaned = contained(async { Ok(upload.abandon().await) }).await == Ok(true);
+        if !cleaned {
             shared.metrics.copy_cleanup_failures.add(1);
+        }
+        // Without an answer the store may still do what it was asked for, after the clean-up.
+        let unanswered = matches!(
+            error.kind(),
+            ErrorKind::Timeout | ErrorKind::Unavailable | ErrorKind::Cancelled
+        );
+        if upload.is_begun() && (unanswered || !cleaned) {
+            Janitor::note(shared, segment_id, keys);
         }
     }
     outcome

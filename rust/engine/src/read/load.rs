@@ -3,7 +3,9 @@
 use std::{future::Future, sync::Arc, time::Duration};
 
 use alluvium_format::{ChunkIndex, MANIFEST_BYTES_MAX, Manifest, SegmentMetadata, Unverified};
-use alluvium_store::{ErrorKind as StoreKind, Key, StoreError};
+use alluvium_store::{ErrorKind as StoreKind, GetObject, Key, StoreError};
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
 
 use crate::{
     Error, ErrorKind, Result,
@@ -24,9 +26,7 @@ pub(crate) fn lookup_manifest(shared: &Arc<Shared>, key: &Key, metadata: &Segmen
     };
     shared
         .cache
-        .get_or_load(EntryKey::Manifest(metadata.segment_id), work, |load| {
-            shared.spawn_load(load)
-        })
+        .get_or_load(EntryKey::Manifest(metadata.segment_id), work, |load| shared.spawn(load))
 }
 
 /// Looks a chunk of a segment up, and loads it when nobody does.
@@ -38,13 +38,11 @@ pub(crate) fn lookup_chunk(shared: &Arc<Shared>, key: &Key, manifest: &Arc<Manif
         })
     };
     let entry_key = EntryKey::Chunk(manifest.segment().segment_id, index);
-    shared
-        .cache
-        .get_or_load(entry_key, work, |load| shared.spawn_load(load))
+    shared.cache.get_or_load(entry_key, work, |load| shared.spawn(load))
 }
 
 async fn load_manifest(shared: Arc<Shared>, key: Key, metadata: SegmentMetadata) -> Result<Entry> {
-    let object = shared.store.get(&key, None).await?;
+    let object = shared.fetch_store.get(&key, None).await?;
     if object.object_length > MANIFEST_BYTES_MAX {
         let reason = format!(
             "{key} has {} bytes, a manifest has at most {MANIFEST_BYTES_MAX}",
@@ -54,7 +52,9 @@ async fn load_manifest(shared: Arc<Shared>, key: Key, metadata: SegmentMetadata)
     }
     // Its length is not known before the answer.
     let _reserved = shared.loads.reserve(object.object_length).await?;
-    let bytes = object.collect().await?;
+    let bytes = collect_manifest(object)
+        .await
+        .map_err(|error| error.during(format_args!("manifest {key}")))?;
     let length = bytes.len();
     let manifest =
         Manifest::decode(bytes).map_err(|error| Error::from(error).during(format_args!("manifest {key}")))?;
@@ -75,6 +75,21 @@ async fn load_manifest(shared: Arc<Shared>, key: Key, metadata: SegmentMetadata)
     Ok(Entry::Manifest(Arc::new(manifest), length))
 }
 
+/// Takes a manifest in, once its first bytes say that it is one and as long as the object: a large object that is something else costs
+/// no memory.
+async fn collect_manifest(mut object: GetObject) -> Result<Bytes> {
+    let mut head = BytesMut::new();
+    while head.len() < Manifest::HEADER_BYTES
+        && let Some(piece) = object.body.next().await
+    {
+        head.extend_from_slice(&piece?);
+    }
+    Manifest::check_header(&head, object.object_length)?;
+    let head = futures::stream::iter([Ok(head.freeze())]);
+    object.body = head.chain(object.body).boxed();
+    Ok(object.collect().await?)
+}
+
 async fn load_chunk(shared: Arc<Shared>, key: Key, manifest: Arc<Manifest>, index: ChunkIndex) -> Result<Entry> {
     let chunks = manifest.chunks();
     let missing = || Error::new(ErrorKind::Internal, format!("{key} has no chunk {}", index.0));
@@ -82,7 +97,7 @@ async fn load_chunk(shared: Arc<Shared>, key: Key, manifest: Arc<Manifest>, inde
     let expected = chunks.stored_crc32(index).ok_or_else(missing)?;
     // Before the request, so that a load that waits for memory holds no connection.
     let _reserved = shared.loads.reserve(range.end.0 - range.start.0).await?;
-    let object = match shared.store.get(&key, Some(range.start.0..range.end.0)).await {
+    let object = match shared.fetch_store.get(&key, Some(range.start.0..range.end.0)).await {
         Ok(object) => object,
         Err(error) => return Err(chunk_error(&shared, &key, &manifest, index, error)),
     };

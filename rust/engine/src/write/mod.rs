@@ -2,7 +2,7 @@
 //!
 //! # Flow
 //! [`source`] reads Kafka's file part by part into pooled buffers and computes the chunk checksums in the same pass;
-//! [`upload`] sends parts in parallel while the next is read, and puts the object together.
+//! [`upload`] sends parts in parallel while the next is read, and puts the object together; [`janitor`] comes back to where that failed.
 //!
 //! # Invariants
 //! * A part holds whole chunks; its checksum and the object's are combined from theirs, no byte is summed twice.
@@ -11,8 +11,10 @@
 //! # Failure
 //! A failed upload is abandoned by its owner, which removes all of it.
 
+mod janitor;
 mod source;
 mod upload;
 
+pub(crate) use janitor::Janitor;
 pub(crate) use source::{IndexFiles, SegmentFile};
 pub(crate) use upload::{Upload, abort_uploads};

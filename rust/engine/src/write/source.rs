@@ -29,6 +29,9 @@ pub(crate) struct Part {
 pub(crate) struct SegmentFile {
     file: File,
     path: PathBuf,
+    /// Bytes read so far, and bytes that Kafka announced.
+    position: u64,
+    announced: u64,
 }
 
 impl SegmentFile {
@@ -40,7 +43,12 @@ impl SegmentFile {
             if length < announced {
                 return Err(shrunk(&path, length, announced));
             }
-            Ok(SegmentFile { file, path })
+            Ok(SegmentFile {
+                file,
+                path,
+                position: 0,
+                announced,
+            })
         })
         .await
     }
@@ -81,8 +89,9 @@ impl SegmentFile {
                 .read_to_end(&mut buffer.bytes)
                 .map_err(|error| Error::file(&self.path, &error))?;
             let crc32 = Crc32::of(buffer.bytes.get(begin..).unwrap_or_default());
+            self.position += crc32.length();
             if crc32.length() != wanted {
-                return Err(shrunk(&self.path, whole.length() + crc32.length(), length));
+                return Err(shrunk(&self.path, self.position, self.announced));
             }
             let stored_length = u32::try_from(wanted).expect("a chunk size is a u32");
             chunks.push(Chunk {

@@ -60,6 +60,11 @@ impl Upload {
         }
     }
 
+    /// Whether anything was asked of the store.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.upload_begun || self.log_touched || self.manifest_touched
+    }
+
     /// Sends the `.log` object: one put when it fits into a part, else parts in parallel.
     pub(crate) async fn send_log(&mut self, file: SegmentFile, length: u64) -> Result<ChunkTable> {
         let part_size = part_size(
