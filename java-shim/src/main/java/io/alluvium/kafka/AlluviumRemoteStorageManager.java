@@ -3,6 +3,7 @@ package io.alluvium.kafka;
 import java.io.InputStream;
 import java.nio.ByteBuffer;
 import java.nio.file.Path;
+import java.util.Arrays;
 import java.util.Map;
 import java.util.Optional;
 import org.apache.kafka.common.config.ConfigException;
@@ -24,7 +25,11 @@ import org.slf4j.LoggerFactory;
 public final class AlluviumRemoteStorageManager implements RemoteStorageManager {
     private static final Logger LOG = LoggerFactory.getLogger(AlluviumRemoteStorageManager.class);
 
-    private static final long NO_END = -1;
+    private static final long NO_END = Long.MAX_VALUE;
+
+    /** For when the class that describes failures cannot be had. */
+    private static final ConfigException LAST_RESORT =
+        new ConfigException("alluvium: the jar or the memory of the virtual machine is damaged");
 
     private enum State { NEW, OPEN, CLOSED }
 
@@ -46,16 +51,35 @@ public final class AlluviumRemoteStorageManager implements RemoteStorageManager 
                 if (state != State.NEW) {
                     throw new ConfigException("alluvium: this instance was configured or closed before");
                 }
-                Failures.prepare();
+                Classes.load();
+                failOnce();
                 open(new Settings(configs));
             } catch (Throwable thrown) {
-                throw Failures.configuration(thrown);
+                throw refusal(thrown);
             }
+        }
+    }
+
+    /** Links what failures need: without memory to do so, they would leave as errors. */
+    private void failOnce() {
+        try {
+            deleteLogSegmentData(null);
+        } catch (RemoteStorageException notConfiguredYet) {
+            // As it should be.
+        }
+    }
+
+    private static ConfigException refusal(Throwable thrown) {
+        try {
+            return Failures.configuration(thrown);
+        } catch (Throwable again) {
+            return LAST_RESORT;
         }
     }
 
     private void open(Settings settings) throws Exception {
         String version = NativeLibrary.load(settings);
+        Classes.prepareCalls();
         LogPump.acquire();
         long opened = 0;
         try {
@@ -69,7 +93,7 @@ public final class AlluviumRemoteStorageManager implements RemoteStorageManager 
                 LogPump.release();
             }
         }
-        LOG.info("alluvium {} is open", version);
+        QuietLog.info(LOG, "alluvium {} is open", version);
     }
 
     @Override
@@ -82,18 +106,40 @@ public final class AlluviumRemoteStorageManager implements RemoteStorageManager 
                 name(data.logSegment()),
                 name(data.offsetIndex()),
                 name(data.timeIndex()),
-                data.transactionIndex().map(AlluviumRemoteStorageManager::name).orElse(null),
+                data.transactionIndex().isPresent() ? name(data.transactionIndex().get()) : null,
                 name(data.producerSnapshotIndex())
             };
-            long task = Native.startCopy(engine, encoded, paths, bytes(data.leaderEpochIndex()));
-            byte[] customMetadata = Tasks.await(task);
-            if (customMetadata.length == 0) {
+            byte[] epochs = bytes(data.leaderEpochIndex());
+            byte[] result = Tasks.result();
+            return copied(Native.startCopy(engine, encoded, paths, epochs), encoded, result);
+        } catch (Throwable thrown) {
+            throw Failures.remote(Operation.COPY, thrown);
+        }
+    }
+
+    private Optional<CustomMetadata> copied(long task, byte[] encoded, byte[] result) throws Throwable {
+        try {
+            int length = Tasks.await(task, result);
+            if (length == 0) {
                 // A failure that could not even be thrown looks like this; Kafka must not take it for a copy.
                 throw new RemoteStorageException("alluvium: the copy ended without a result");
             }
-            return Optional.of(new CustomMetadata(customMetadata));
+            return Optional.of(new CustomMetadata(Arrays.copyOf(result, length)));
+        } catch (NativeException failure) {
+            // The library has removed what it had written.
+            throw failure;
         } catch (Throwable thrown) {
-            throw Failures.remote(Operation.COPY, thrown);
+            deleteQuietly(encoded, result);
+            throw thrown;
+        }
+    }
+
+    /** Removes a copy that Kafka will be told has failed, though it may be complete. */
+    private void deleteQuietly(byte[] encoded, byte[] result) {
+        try {
+            Tasks.await(Native.startDelete(engine, encoded), result);
+        } catch (Throwable thrown) {
+            QuietLog.warn(LOG, "what a failed copy has written could not be removed", thrown);
         }
     }
 
@@ -106,23 +152,25 @@ public final class AlluviumRemoteStorageManager implements RemoteStorageManager 
     @Override
     public InputStream fetchLogSegment(RemoteLogSegmentMetadata segment, int startPosition, int endPosition)
         throws RemoteStorageException {
-        if (endPosition < startPosition) {
-            throw new RemoteStorageException(
-                "the end position " + endPosition + " lies before the start position " + startPosition);
-        }
         return fetch(segment, startPosition, endPosition);
     }
 
     private InputStream fetch(RemoteLogSegmentMetadata segment, int start, long endInclusive)
         throws RemoteStorageException {
         try {
+            if (endInclusive < start) {
+                throw new RemoteStorageException(
+                    "the end position " + endInclusive + " lies before the start position " + start);
+            }
             failIfNotOpen();
             if (start < 0 || start > segment.segmentSizeInBytes()) {
                 throw new RemoteStorageException("the start position " + start + " is not in the segment of "
                     + segment.segmentSizeInBytes() + " bytes: " + segment.remoteLogSegmentId());
             }
-            long task = Native.startOpenSegment(engine, SegmentEncoder.encode(segment), start, endInclusive);
-            return stream(Tasks.awaitReader(task));
+            byte[] encoded = SegmentEncoder.encode(segment);
+            byte[] result = Tasks.result();
+            long last = endInclusive == NO_END ? Native.TO_THE_END : endInclusive;
+            return stream(Native.startOpenSegment(engine, encoded, start, last), result);
         } catch (Throwable thrown) {
             throw Failures.remote(Operation.FETCH, thrown);
         }
@@ -132,8 +180,9 @@ public final class AlluviumRemoteStorageManager implements RemoteStorageManager 
     public InputStream fetchIndex(RemoteLogSegmentMetadata segment, IndexType indexType) throws RemoteStorageException {
         try {
             failIfNotOpen();
-            long task = Native.startOpenIndex(engine, SegmentEncoder.encode(segment), number(indexType));
-            return stream(Tasks.awaitReader(task));
+            byte[] encoded = SegmentEncoder.encode(segment);
+            byte[] result = Tasks.result();
+            return stream(Native.startOpenIndex(engine, encoded, number(indexType)), result);
         } catch (Throwable thrown) {
             throw Failures.remote(Operation.FETCH_INDEX, thrown);
         }
@@ -143,7 +192,9 @@ public final class AlluviumRemoteStorageManager implements RemoteStorageManager 
     public void deleteLogSegmentData(RemoteLogSegmentMetadata segment) throws RemoteStorageException {
         try {
             failIfNotOpen();
-            Tasks.await(Native.startDelete(engine, SegmentEncoder.encode(segment)));
+            byte[] encoded = SegmentEncoder.encode(segment);
+            byte[] result = Tasks.result();
+            Tasks.await(Native.startDelete(engine, encoded), result);
         } catch (Throwable thrown) {
             throw Failures.remote(Operation.DELETE, thrown);
         }
@@ -161,13 +212,13 @@ public final class AlluviumRemoteStorageManager implements RemoteStorageManager 
             try {
                 metrics.unregister();
             } catch (Throwable thrown) {
-                warn("the MBeans could not be removed", thrown);
+                QuietLog.warn(LOG, "the MBeans could not be removed", thrown);
             }
             closeQuietly(engine);
             try {
                 LogPump.release();
             } catch (Throwable thrown) {
-                warn("the last log lines may be lost", thrown);
+                QuietLog.warn(LOG, "the last log lines may be lost", thrown);
             }
         }
     }
@@ -179,15 +230,7 @@ public final class AlluviumRemoteStorageManager implements RemoteStorageManager 
         try {
             Native.close(engine);
         } catch (Throwable thrown) {
-            warn("closing failed", thrown);
-        }
-    }
-
-    private static void warn(String what, Throwable thrown) {
-        try {
-            LOG.warn("alluvium: {}", what, thrown);
-        } catch (Throwable again) {
-            // Closing must not fail because the log does.
+            QuietLog.warn(LOG, "closing failed", thrown);
         }
     }
 
@@ -200,7 +243,8 @@ public final class AlluviumRemoteStorageManager implements RemoteStorageManager 
     }
 
     /** A stream that could not be made must not leave its reader behind. */
-    private static InputStream stream(long reader) throws NativeException {
+    private static InputStream stream(long task, byte[] result) throws NativeException {
+        long reader = Tasks.reader(result, Tasks.await(task, result));
         try {
             return new SegmentInputStream(reader);
         } catch (Throwable thrown) {
@@ -221,17 +265,18 @@ public final class AlluviumRemoteStorageManager implements RemoteStorageManager 
         return copied;
     }
 
+    /** By name: for a switch on an enum of another library the compiler makes one more class. */
     private static int number(IndexType indexType) {
-        switch (indexType) {
-            case OFFSET:
+        switch (indexType.name()) {
+            case "OFFSET":
                 return 0;
-            case TIMESTAMP:
+            case "TIMESTAMP":
                 return 1;
-            case PRODUCER_SNAPSHOT:
+            case "PRODUCER_SNAPSHOT":
                 return 2;
-            case TRANSACTION:
+            case "TRANSACTION":
                 return 3;
-            case LEADER_EPOCH:
+            case "LEADER_EPOCH":
                 return 4;
             default:
                 throw new IllegalArgumentException("unknown index type " + indexType);

@@ -1,11 +1,11 @@
 package io.alluvium.kafka;
 
+import java.io.EOFException;
 import java.io.IOException;
+import java.io.RandomAccessFile;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
-import java.nio.channels.FileChannel;
 import java.nio.file.Path;
-import java.nio.file.StandardOpenOption;
 import java.util.Map;
 
 /**
@@ -25,8 +25,9 @@ final class ElfFile {
 
     /** What is wrong with the file for a machine of this architecture, or null. */
     static String complaint(Path file, String architecture) throws IOException {
-        try (FileChannel channel = FileChannel.open(file, StandardOpenOption.READ)) {
-            ByteBuffer header = read(channel, 0, HEADER_BYTES);
+        // Not a channel: an interrupt would close it.
+        try (RandomAccessFile library = new RandomAccessFile(file.toFile(), "r")) {
+            ByteBuffer header = read(library, 0, HEADER_BYTES);
             if (header == null || header.getInt(0) != MAGIC) {
                 return "it is not a library";
             }
@@ -38,20 +39,20 @@ final class ElfFile {
             if (!machine.equals(architecture)) {
                 return "it is built for " + machine + ", this machine is " + architecture;
             }
-            return isWhole(channel, header) ? null : "it is cut short: install it again, and see that the disk has room";
+            return isWhole(library, header) ? null : "it is cut short: install it again, and see that the disk has room";
         }
     }
 
-    private static boolean isWhole(FileChannel channel, ByteBuffer header) throws IOException {
+    private static boolean isWhole(RandomAccessFile library, ByteBuffer header) throws IOException {
         long table = header.getLong(32);
         int entryBytes = Short.toUnsignedInt(header.getShort(54));
         int entries = Short.toUnsignedInt(header.getShort(56));
         if (entryBytes < TABLE_ENTRY_BYTES) {
             return false;
         }
-        long size = channel.size();
+        long size = library.length();
         for (int entry = 0; entry < entries; entry++) {
-            ByteBuffer segment = read(channel, table + (long) entry * entryBytes, TABLE_ENTRY_BYTES);
+            ByteBuffer segment = read(library, table + (long) entry * entryBytes, TABLE_ENTRY_BYTES);
             if (segment == null) {
                 return false;
             }
@@ -66,16 +67,17 @@ final class ElfFile {
     }
 
     /** Null if the file ends before that. */
-    private static ByteBuffer read(FileChannel channel, long position, int length) throws IOException {
+    private static ByteBuffer read(RandomAccessFile library, long position, int length) throws IOException {
         if (position < 0) {
             return null;
         }
-        ByteBuffer bytes = ByteBuffer.allocate(length);
-        while (bytes.hasRemaining()) {
-            if (channel.read(bytes, position + bytes.position()) < 0) {
-                return null;
-            }
+        byte[] bytes = new byte[length];
+        try {
+            library.seek(position);
+            library.readFully(bytes);
+        } catch (EOFException cutShort) {
+            return null;
         }
-        return bytes;
+        return ByteBuffer.wrap(bytes);
     }
 }

@@ -29,6 +29,9 @@ final class Failures {
     private static final IOException LAST_RESORT_IO =
         new IOException("alluvium: a virtual machine error left no room to describe it");
 
+    private static final ConfigException LAST_RESORT_CONFIGURATION =
+        new ConfigException("alluvium: a virtual machine error left no room to describe it");
+
     private Failures() {}
 
     private static MethodHandle retriableConstructor() {
@@ -45,8 +48,20 @@ final class Failures {
         }
     }
 
-    /** Initialises this class while there is memory and stack to do so. */
-    static void prepare() {}
+    /** Makes one of each while there is memory and stack to do so; later calls then find all they need linked. */
+    static void prepare() {
+        for (Operation operation : Operation.values()) {
+            for (int kind = 0; kind <= NativeException.NOT_FOUND; kind++) {
+                Throwable failure = new NativeException(kind, true, "");
+                remote(operation, failure);
+            }
+            remote(operation, new IllegalStateException());
+        }
+        configuration(new IllegalStateException());
+        reading(new IllegalStateException());
+        reading(interruptedRead());
+        reading(closedStream());
+    }
 
     static RemoteStorageException remote(Operation operation, Throwable thrown) {
         try {
@@ -92,16 +107,28 @@ final class Failures {
         return new InterruptedIOException("the reading thread was interrupted");
     }
 
+    static IOException closedStream() {
+        try {
+            return new IOException("the stream is closed");
+        } catch (Throwable again) {
+            return LAST_RESORT_IO;
+        }
+    }
+
     static ConfigException configuration(Throwable thrown) {
-        if (thrown instanceof ConfigException) {
-            return (ConfigException) thrown;
+        try {
+            if (thrown instanceof ConfigException) {
+                return (ConfigException) thrown;
+            }
+            if (thrown instanceof NativeException) {
+                return new ConfigException(thrown.getMessage());
+            }
+            ConfigException configuration = new ConfigException(unexpected(Operation.CONFIGURE, thrown));
+            configuration.initCause(thrown);
+            return configuration;
+        } catch (Throwable again) {
+            return LAST_RESORT_CONFIGURATION;
         }
-        if (thrown instanceof NativeException) {
-            return new ConfigException(thrown.getMessage());
-        }
-        ConfigException configuration = new ConfigException(unexpected(Operation.CONFIGURE, thrown));
-        configuration.initCause(thrown);
-        return configuration;
     }
 
     private static String unexpected(Operation operation, Throwable thrown) {

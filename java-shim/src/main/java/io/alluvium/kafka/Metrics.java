@@ -43,7 +43,7 @@ final class Metrics {
                 return metrics;
             } catch (InstanceAlreadyExistsException taken) {
                 metrics.unregister();
-            } catch (JMException | RuntimeException failure) {
+            } catch (Throwable failure) {
                 metrics.unregister();
                 throw failure;
             }

@@ -11,6 +11,9 @@ final class Native {
     /** The number both sides must agree on; grows with every change to a signature, an encoding or a number below. */
     static final int ABI = 1;
 
+    /** {@link #startOpenSegment}: everything from the start on. */
+    static final long TO_THE_END = -1;
+
     /** {@link #await}: the task has not ended yet. */
     static final int TASK_PENDING = -1;
 
@@ -34,7 +37,7 @@ final class Native {
     /** {@code paths}: log, offset index, time index, transaction index (null: none), producer snapshot. */
     static native long startCopy(long engine, byte[] segment, String[] paths, byte[] leaderEpochs) throws NativeException;
 
-    /** {@code endInclusive}: the last byte wanted, or -1: to the end. */
+    /** {@code endInclusive}: the last byte wanted, or {@link #TO_THE_END}. */
     static native long startOpenSegment(long engine, byte[] segment, long start, long endInclusive) throws NativeException;
 
     static native long startOpenIndex(long engine, byte[] segment, int indexType) throws NativeException;

@@ -1,8 +1,11 @@
 package io.alluvium.kafka;
 
 import java.io.File;
+import java.io.FileInputStream;
+import java.io.FileOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
+import java.io.OutputStream;
 import java.net.URISyntaxException;
 import java.nio.file.FileSystems;
 import java.nio.file.Files;
@@ -37,7 +40,7 @@ final class NativeLibrary {
         if (version == null) {
             Path loaded = find(settings);
             version = initialise(loaded);
-            LOG.info("loaded the native library {} from {}", version, loaded);
+            QuietLog.info(LOG, "loaded the native library {} from {}", version, loaded);
         }
         return version;
     }
@@ -94,7 +97,7 @@ final class NativeLibrary {
             if (!String.valueOf(error.getMessage()).contains(LOADED_ELSEWHERE)) {
                 throw new ConfigException(describe(error, file));
             }
-            try (InputStream content = Files.newInputStream(file)) {
+            try (InputStream content = new FileInputStream(file.toFile())) {
                 loadCopy(content, extractInto);
             } catch (IOException failure) {
                 throw cannotExtract(extractInto, failure);
@@ -120,7 +123,10 @@ final class NativeLibrary {
             // The random name of the folder makes the path unique, and nobody else may enter it.
             Path file = folder.resolve(FILE_NAME);
             try {
-                Files.copy(content, file);
+                // Not through a channel: an interrupt, which is none of this method's business, would close it.
+                try (OutputStream copy = new FileOutputStream(file.toFile())) {
+                    content.transferTo(copy);
+                }
                 failIfUnfit(file);
                 System.load(file.toAbsolutePath().toString());
             } catch (UnsatisfiedLinkError error) {

@@ -1,10 +1,9 @@
 package io.alluvium.kafka;
 
 import java.io.BufferedReader;
+import java.io.FileReader;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
-import java.nio.file.Files;
-import java.nio.file.Paths;
 import java.util.Locale;
 import java.util.Map;
 
@@ -27,8 +26,14 @@ final class Platform {
 
     /** The C library this process runs on is mapped into it. */
     private static boolean isMusl() {
-        try (BufferedReader maps = Files.newBufferedReader(Paths.get("/proc/self/maps"), StandardCharsets.ISO_8859_1)) {
-            return maps.lines().anyMatch(line -> line.contains("/ld-musl-") || line.contains("/libc.musl-"));
+        // Not through a channel: an interrupt would close it, and the answer would be wrong.
+        try (BufferedReader maps = new BufferedReader(new FileReader("/proc/self/maps", StandardCharsets.ISO_8859_1))) {
+            for (String line = maps.readLine(); line != null; line = maps.readLine()) {
+                if (line.contains("/ld-musl-") || line.contains("/libc.musl-")) {
+                    return true;
+                }
+            }
+            return false;
         } catch (IOException noProc) {
             return false;
         }

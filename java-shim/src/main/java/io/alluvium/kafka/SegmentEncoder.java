@@ -45,7 +45,8 @@ final class SegmentEncoder {
             throw new IllegalArgumentException("the topic's name has " + topic.length + " bytes");
         }
         NavigableMap<Integer, Long> epochs = segment.segmentLeaderEpochs();
-        byte[] custom = segment.customMetadata().map(CustomMetadata::value).orElse(null);
+        CustomMetadata customMetadata = segment.customMetadata().orElse(null);
+        byte[] custom = customMetadata == null ? null : customMetadata.value();
         ByteBuffer encoded = ByteBuffer.allocate(FIXED_BYTES
             + topic.length
             + epochs.size() * EPOCH_BYTES

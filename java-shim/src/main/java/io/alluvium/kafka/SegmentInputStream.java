@@ -16,7 +16,13 @@ final class SegmentInputStream extends InputStream {
     /** Reads below this go through the buffer: crossing into native code costs more than copying. */
     private static final int SMALL_READ_BYTES = 512;
     private static final int BUFFER_BYTES = 8 * 1024;
-    private static final Cleaner CLEANER = Cleaner.create();
+    private static final long NO_READER = 0;
+
+    /**
+     * Made by the first {@link #prepare}. Not by the initialiser of the class: where no thread can be started, that would
+     * fail once and for all.
+     */
+    private static volatile Cleaner cleaner;
 
     private final long reader;
     private final Cleaner.Cleanable release;
@@ -29,11 +35,24 @@ final class SegmentInputStream extends InputStream {
 
     SegmentInputStream(long reader) {
         this.reader = reader;
-        this.release = CLEANER.register(this, new Release(reader));
+        this.release = cleaner.register(this, new Release(reader));
+    }
+
+    /** Makes streams possible, or fails and may be called again. A stream that fails at once links what streams need. */
+    static synchronized void prepare() {
+        if (cleaner == null) {
+            cleaner = Cleaner.create();
+        }
+        try (SegmentInputStream stream = new SegmentInputStream(NO_READER)) {
+            stream.read();
+        } catch (IOException unknownReader) {
+            // As it should be.
+        }
     }
 
     @Override
     public int read() throws IOException {
+        failIfClosed();
         if (bufferPosition == bufferLimit && !fill()) {
             return -1;
         }
@@ -105,7 +124,7 @@ final class SegmentInputStream extends InputStream {
 
     private void failIfClosed() throws IOException {
         if (closed) {
-            throw new IOException("the stream is closed");
+            throw Failures.closedStream();
         }
     }
 
@@ -116,7 +135,7 @@ final class SegmentInputStream extends InputStream {
     }
 
     /** What the Cleaner does: must not hold the stream. */
-    private static final class Release implements Runnable {
+    static final class Release implements Runnable {
         private final long reader;
 
         Release(long reader) {

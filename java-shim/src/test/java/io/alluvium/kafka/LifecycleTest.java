@@ -65,6 +65,20 @@ final class LifecycleTest {
         assertThrows(ConfigException.class, () -> manager.configure(Plugin.onDirectory(root)));
     }
 
+    @Test
+    void aClosedStreamGivesNoByteThatItStillHas() throws Exception {
+        TestSegment segment = TestSegment.of(folder, 100_000);
+        try (AlluviumRemoteStorageManager manager = Plugin.open(Plugin.onDirectory(root))) {
+            manager.copyLogSegmentData(segment.metadata, segment.data);
+            InputStream stream = manager.fetchLogSegment(segment.metadata, 0);
+            assertEquals(segment.log[0] & 0xff, stream.read());
+            stream.close();
+            assertThrows(IOException.class, stream::read);
+            assertThrows(IOException.class, () -> stream.read(new byte[10]));
+            assertThrows(IOException.class, () -> stream.read(new byte[1000]));
+        }
+    }
+
     private void assertEveryCallFails(RemoteStorageManager manager) throws IOException {
         TestSegment segment = TestSegment.of(folder.resolve("other"), 10);
         assertThrows(RemoteStorageException.class, () -> manager.copyLogSegmentData(segment.metadata, segment.data));

@@ -68,6 +68,29 @@ final class NativeLibraryTest {
     }
 
     @Test
+    void anInterruptDoesNotKeepTheLibraryFromBeingExtractedAndStays() throws Exception {
+        Thread.currentThread().interrupt();
+        try {
+            configure(Plugin.JAR, "native.extract.path", folder.toString());
+        } finally {
+            assertTrue(Thread.interrupted(), "the interrupt is kept");
+        }
+    }
+
+    @Test
+    void anInterruptDoesNotKeepANamedLibraryFromBeingLoadedTwice() throws Exception {
+        Path library = extracted(folder);
+        for (int turn = 0; turn < 2; turn++) {
+            Thread.currentThread().interrupt();
+            try {
+                configure(Plugin.JAR, "native.library.path", library.toString());
+            } finally {
+                assertTrue(Thread.interrupted(), "the interrupt is kept");
+            }
+        }
+    }
+
+    @Test
     void theLibraryBesideTheJarIsPreferredToTheOneInside() throws Exception {
         Path jar = Files.copy(Plugin.JAR.toPath(), folder.resolve("alluvium.jar"));
         Path platform = Files.createDirectories(folder.resolve("native").resolve(Platform.current()));

@@ -18,12 +18,18 @@ final class ProcessTest {
     Path folder;
 
     private List<String> run(String how) throws IOException, InterruptedException {
+        return run(ProcessTest.class, folder, folder.resolve("log").toString(), how);
+    }
+
+    /** What a program of the tests' class path prints; it is given {@code how} and the folder. */
+    static List<String> run(Class<?> program, Path folder, String logFile, String how)
+        throws IOException, InterruptedException {
         Path output = folder.resolve("output");
         Process process = new ProcessBuilder(
-            System.getProperty("java.home") + "/bin/java", "-Xmx64m",
+            System.getProperty("java.home") + "/bin/java", "-Xmx32m", "-XX:+UseSerialGC",
             "-Dalluvium.test.plugin.jar=" + Plugin.JAR,
-            "-Dorg.slf4j.simpleLogger.logFile=" + folder.resolve("log"),
-            "-cp", System.getProperty("java.class.path"), ProcessTest.class.getName(), how, folder.toString())
+            "-Dorg.slf4j.simpleLogger.logFile=" + logFile,
+            "-cp", System.getProperty("java.class.path"), program.getName(), how, folder.toString())
             .redirectErrorStream(true)
             .redirectOutput(output.toFile())
             .start();
