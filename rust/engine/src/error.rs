@@ -90,7 +90,7 @@ impl Error {
         Error {
             kind,
             retryable,
-            message: message.into(),
+            message,
         }
     }
 
@@ -187,6 +187,8 @@ impl From<StoreError> for Error {
         let (kind, mend) = match error.kind() {
             StoreKind::NotFound => (ErrorKind::NotFound, ""),
             StoreKind::BucketNotFound => (ErrorKind::Config, "; the bucket or root directory must exist"),
+            // A directory answers without a status, and says itself what is wrong with its permissions.
+            StoreKind::AccessDenied if error.status().is_none() => (ErrorKind::Denied, ""),
             StoreKind::AccessDenied => (ErrorKind::Denied, "; check the policy of these credentials"),
             StoreKind::InvalidCredentials => (ErrorKind::Denied, "; check the credentials"),
             StoreKind::WrongRegion => (ErrorKind::Config, "; set s3.region"),

@@ -4,6 +4,24 @@ use std::{error::Error, fmt, time::Duration};
 
 use crate::Key;
 
+/// Longest detail: a chain of causes with a path, not the web page that a proxy answered with.
+const DETAIL_CHARS_MAX: usize = 2000;
+
+/// Longest code or request id of a store; real ones are shorter.
+const CODE_CHARS_MAX: usize = 100;
+
+/// `text` as it may stand in a log line: a server must neither break the line nor fill the disk.
+fn one_line(text: &str, chars_max: usize) -> String {
+    text.chars()
+        .map(|character| match character {
+            '\u{2028}' | '\u{2029}' => ' ',
+            character if character.is_control() => ' ',
+            character => character,
+        })
+        .take(chars_max)
+        .collect()
+}
+
 /// Result of a store operation.
 pub type StoreResult<T> = Result<T, StoreError>;
 
@@ -189,6 +207,7 @@ struct Inner {
 
 impl StoreError {
     /// An error of `kind` in `operation`; `detail` says in one line what happened, with causes, without secrets.
+    /// Control characters become spaces, here and in what else comes from a server, and overlong text is cut.
     pub fn new(kind: ErrorKind, operation: Operation, detail: impl Into<String>) -> Self {
         StoreError {
             inner: Box::new(Inner {
@@ -201,7 +220,7 @@ impl StoreError {
                 request_id: None,
                 retry_after: None,
                 attempts: 1,
-                detail: detail.into(),
+                detail: one_line(&detail.into(), DETAIL_CHARS_MAX),
             }),
         }
     }
@@ -219,14 +238,14 @@ impl StoreError {
     }
 
     /// Adds the store's own error code, such as `SlowDown`.
-    pub fn with_code(mut self, code: impl Into<String>) -> Self {
-        self.inner.code = Some(code.into());
+    pub fn with_code(mut self, code: impl AsRef<str>) -> Self {
+        self.inner.code = Some(one_line(code.as_ref(), CODE_CHARS_MAX));
         self
     }
 
     /// Adds the store's request id.
-    pub fn with_request_id(mut self, request_id: impl Into<String>) -> Self {
-        self.inner.request_id = Some(request_id.into());
+    pub fn with_request_id(mut self, request_id: impl AsRef<str>) -> Self {
+        self.inner.request_id = Some(one_line(request_id.as_ref(), CODE_CHARS_MAX));
         self
     }
 
@@ -358,5 +377,20 @@ mod tests {
             "PutObject failed: please slow down, key a/b, status 503, code SlowDown, request id R1, attempts 4"
         );
         assert!(error.is_retryable());
+    }
+
+    #[test]
+    fn a_server_can_neither_break_a_line_nor_fill_it() {
+        let evil = format!("Slow\nERROR\r\u{1b}[2K\u{2028}{}", "x".repeat(100_000));
+        let error = StoreError::new(ErrorKind::Throttled, Operation::Put, evil.as_str())
+            .with_code(&evil)
+            .with_request_id(&evil);
+        let line = error.to_string();
+        assert!(
+            !line.contains(|character: char| character.is_control() || character == '\u{2028}'),
+            "{line}"
+        );
+        assert!(line.len() < 3000, "{} bytes", line.len());
+        assert_eq!(error.code().map(str::len), Some(CODE_CHARS_MAX));
     }
 }

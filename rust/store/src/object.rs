@@ -48,7 +48,11 @@ impl Key {
         if key.len() > KEY_BYTES_MAX {
             return Err(KeyError::TooLong(key.len()));
         }
-        if key.chars().any(char::is_control) {
+        // U+FFFE and U+FFFF cannot be written in XML, in which keys are deleted.
+        if key
+            .chars()
+            .any(|letter| letter.is_control() || matches!(letter, '\u{fffe}' | '\u{ffff}'))
+        {
             return Err(KeyError::Control);
         }
         for component in key.split('/') {

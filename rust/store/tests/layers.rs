@@ -26,7 +26,7 @@ enum Step {
     Pass,
 }
 
-/// A store whose next puts and heads follow a script, and then pass.
+/// A store whose next puts, heads and begins of uploads follow a script, and then pass.
 #[derive(Debug, Default)]
 struct Scripted {
     inner: MemStore,
@@ -54,6 +54,7 @@ impl ObjectStore for Scripted {
     }
 
     async fn create_upload(&self, key: &Key) -> StoreResult<UploadId> {
+        self.step().await?;
         self.inner.create_upload(key).await
     }
 
@@ -152,15 +153,71 @@ async fn what_may_pass_is_tried_again_with_growing_pauses() {
 
 #[tokio::test(start_paused = true)]
 async fn attempts_are_bounded_and_counted_in_the_error() {
-    let (store, _) = stacked(
-        failing(ErrorKind::Throttled, 100),
-        Policies {
+    for kind in [ErrorKind::ChecksumMismatch, ErrorKind::Truncated, ErrorKind::ClockSkew] {
+        // A store that is away in between does not use the attempts up.
+        let mut steps = failing(kind, 2);
+        steps.extend(failing(ErrorKind::Unavailable, 20));
+        steps.extend(failing(kind, 100));
+        let policies = Policies {
             attempts_max: 3,
             ..Policies::default()
-        },
-    );
-    let error = store.put(&key(), payload()).await.expect_err("the script fails");
-    assert_eq!((error.kind(), error.attempts()), (ErrorKind::Throttled, 3));
+        };
+        let (store, _) = stacked(steps, policies);
+        let error = store.put(&key(), payload()).await.expect_err("the script fails");
+        assert_eq!((error.kind(), error.attempts()), (kind, 23));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn time_alone_limits_the_waiting_for_a_store_that_is_away() {
+    for kind in [
+        ErrorKind::Unreachable,
+        ErrorKind::Unavailable,
+        ErrorKind::Throttled,
+        ErrorKind::Timeout,
+    ] {
+        let (store, _) = stacked(failing(kind, 10_000), Policies::default());
+        let begin = Instant::now();
+        let error = store.put(&key(), payload()).await.expect_err("the script fails");
+        assert_eq!(error.kind(), kind);
+        let waited = begin.elapsed();
+        // It ends when the next pause, 5 s at most, would be too long.
+        assert!(
+            waited > Duration::from_secs(114) && waited <= Duration::from_secs(120),
+            "{waited:?}"
+        );
+        assert!(error.attempts() > 20, "{error}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_upload_is_begun_again_only_when_it_has_not_begun() {
+    let answered = |kind, status| error(kind).with_status(status);
+    let refused = |kind, status| answered(kind, status).with_code("Code");
+    for (failure, requests) in [
+        (error(ErrorKind::Unreachable), 2),
+        (refused(ErrorKind::Throttled, 503), 2),
+        (refused(ErrorKind::Throttled, 429), 2),
+        (refused(ErrorKind::ClockSkew, 403), 2),
+        (answered(ErrorKind::Throttled, 503), 1),
+        (answered(ErrorKind::Unavailable, 200), 1),
+        (refused(ErrorKind::Unavailable, 500), 1),
+        (answered(ErrorKind::Unavailable, 502), 1),
+        (answered(ErrorKind::Unavailable, 504), 1),
+        (error(ErrorKind::Unavailable), 1),
+        (error(ErrorKind::Timeout), 1),
+    ] {
+        let shown = failure.to_string();
+        let (store, metrics) = stacked([Step::Fail(failure)].into(), Policies::default());
+        let outcome = store.create_upload(&key()).await;
+        assert_eq!(outcome.is_ok(), requests == 2, "{shown}");
+        assert!(outcome.err().is_none_or(|error| error.is_retryable()), "{shown}");
+        assert_eq!(
+            metrics.snapshot().of(Operation::CreateUpload).requests,
+            requests,
+            "{shown}"
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,13 +242,7 @@ async fn a_hanging_attempt_ends_and_the_next_one_succeeds() {
 #[tokio::test(start_paused = true)]
 async fn the_operation_has_a_deadline_over_all_attempts() {
     let hanging = (0..100).map(|_| Step::Hang).collect();
-    let (store, _) = stacked(
-        hanging,
-        Policies {
-            attempts_max: 100,
-            ..Policies::default()
-        },
-    );
+    let (store, _) = stacked(hanging, Policies::default());
     let begin = Instant::now();
     let error = store.put(&key(), payload()).await.expect_err("nothing answers");
     assert_eq!(error.kind(), ErrorKind::Timeout);

@@ -291,3 +291,111 @@ async fn parts_that_were_not_sent_are_an_error() {
         ErrorKind::NotFound
     );
 }
+
+#[tokio::test]
+async fn what_a_killed_put_left_goes_with_its_key() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let store = open(directory.path()).await;
+    let long = "x".repeat(255);
+    let (mine, other) = (key("a/object"), key("a/object-2"));
+    let longest = key(&format!("a/{long}"));
+    for key in [&mine, &other, &longest] {
+        // Dropped without its destructor, as by a kill: the temporary file stays.
+        leave_temporary(&store, directory.path(), key).await;
+    }
+    let left = entries(&directory.path().join("a"));
+    assert_eq!(
+        left.iter().filter(|name| name.starts_with(".tmp-")).count(),
+        3,
+        "{left:?}"
+    );
+    assert!(store.list("", None, 10).await.expect("a list").objects.is_empty());
+    store.delete(std::slice::from_ref(&mine)).await.expect("a delete");
+    let left = entries(&directory.path().join("a"));
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert!(left.iter().any(|name| name.starts_with(".tmp-object-2-")), "{left:?}");
+    store.delete(&[other, longest]).await.expect("a delete");
+    assert!(entries(directory.path()).is_empty(), "something is left");
+}
+
+/// What a put of `key` has on disk before its rename, under the name that the store itself gives it.
+async fn leave_temporary(store: &FileStore, root: &Path, key: &Key) {
+    let path = root.join(key.as_str());
+    let parent = path.parent().expect("a directory");
+    // A rename onto a directory that is not empty fails; the temporary file is copied in the moment that it is there.
+    fs::create_dir_all(path.join("in the way")).expect("a directory");
+    let put = store.put(key, Payload::new(Bytes::from(vec![7; 64 << 20])));
+    let keep = async {
+        loop {
+            let name = entries(parent).into_iter().find(|name| is_of(name, key));
+            if let Some(name) = name {
+                return name;
+            }
+            tokio::time::sleep(std::time::Duration::from_micros(100)).await;
+        }
+    };
+    let (outcome, name) = tokio::join!(put, keep);
+    outcome.expect_err("a collision");
+    fs::write(parent.join(name), b"left").expect("a file");
+    fs::remove_dir_all(&path).expect("removal");
+}
+
+/// Whether a temporary file is that of `key`, of those in the test above: hashed names have no `object`.
+fn is_of(name: &str, key: &Key) -> bool {
+    let file = key.as_str().rsplit('/').next().expect("a name");
+    let rest = name.strip_prefix(".tmp-");
+    rest.is_some_and(|rest| match rest.strip_prefix(file) {
+        Some(unique) => unique.matches('-').count() == 2,
+        None => file.len() == 255 && !rest.contains("object"),
+    })
+}
+
+#[tokio::test]
+async fn a_delete_beside_a_put_of_the_same_key_leaves_it_whole_or_absent() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let store = open(directory.path()).await;
+    let key = key("a/object");
+    let bytes = Bytes::from(vec![7; 8 << 20]);
+    for _ in 0..20 {
+        let put = store.put(&key, Payload::new(bytes.clone()));
+        let delete = async {
+            tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+            store.delete(std::slice::from_ref(&key)).await
+        };
+        let (put, deleted) = tokio::join!(put, delete);
+        put.expect("a put");
+        deleted.expect("a delete");
+        let names = fs::read_dir(directory.path().join("a"));
+        let names = names.map_or_else(|_| Vec::new(), |_| entries(&directory.path().join("a")));
+        assert!(names.is_empty() || names == ["object"], "{names:?}");
+        if !names.is_empty() {
+            assert_eq!(store.head(&key).await.expect("a head").length, 8 << 20);
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_left_of_an_upload_is_found_and_removed() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let store = open(directory.path()).await;
+    let key = key("a/object");
+    let upload = store.create_upload(&key).await.expect("an upload");
+    let staging = directory.path().join(".uploads").join(&upload.0);
+    store
+        .upload_part(&key, &upload, 1, payload("bytes"))
+        .await
+        .expect("a part");
+    assert_eq!(
+        entries(&staging),
+        ["parts-5"],
+        "whose it is must not be in a file that can be missing"
+    );
+    // A removal that was interrupted, or a begin of which only the directory was made.
+    fs::remove_file(staging.join("parts-5")).expect("removal");
+    assert_eq!(
+        store.list_uploads(&key).await.expect("a list"),
+        std::slice::from_ref(&upload)
+    );
+    store.abort_upload(&key, &upload).await.expect("an abort");
+    assert!(entries(directory.path()).is_empty(), "something is left");
+}

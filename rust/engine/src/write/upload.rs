@@ -16,7 +16,7 @@ use alluvium_store::{
     ErrorKind as StoreKind, Key, ObjectStore, PART_NUMBER_MAX, Payload, StoreResult, UploadId, UploadedPart,
 };
 use bytes::Bytes;
-use tokio::{sync::oneshot, task::JoinSet};
+use tokio::{sync::oneshot, task::JoinSet, time::Instant};
 
 use super::SegmentFile;
 use crate::{Error, ErrorKind, Result, instance::Shared, ops::ObjectKeys};
@@ -142,11 +142,13 @@ impl Upload {
     /// Begins the multipart upload. A lost answer may have left one that nobody knows the id of, so it is looked for by its key and
     /// aborted before the next try; the layers below do not send such a request again.
     async fn begin(&mut self) -> Result<UploadId> {
+        // A store that is away has been tried for long enough by the layers below.
+        let limit = Instant::now() + self.shared.config.policies.operation_timeout;
         let mut tries = 0;
         loop {
             tries += 1;
             match self.create().await {
-                Err(error) if error.is_retryable() && tries < CREATE_TRIES_MAX => {
+                Err(error) if error.is_retryable() && tries < CREATE_TRIES_MAX && Instant::now() < limit => {
                     tracing::warn!(key = %self.keys.log, %error, "the begin of an upload got no answer, trying again");
                     abort_uploads(&*self.shared.store, &self.keys.log).await?;
                 }

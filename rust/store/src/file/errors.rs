@@ -19,5 +19,23 @@ pub(super) fn map(operation: Operation, error: &io::Error, what: &str) -> StoreE
         // EIO, ESTALE, ENFILE, EMFILE, EAGAIN, EINTR, ENODEV and what else a mount may say: it may be back later.
         _ => ErrorKind::Unavailable,
     };
-    StoreError::new(kind, operation, format!("{what}: {error}"))
+    let hint = match kind {
+        ErrorKind::AccessDenied => " (a matter of the permissions of the directory, or of a read-only mount)",
+        _ => "",
+    };
+    StoreError::new(kind, operation, format!("{what}: {error}{hint}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_names_the_permissions_of_the_directory() {
+        for code in [libc::EACCES, libc::EPERM, libc::EROFS] {
+            let error = map(Operation::Put, &io::Error::from_raw_os_error(code), "/data/x");
+            assert_eq!(error.kind(), ErrorKind::AccessDenied);
+            assert!(error.detail().contains("permissions of the directory"), "{error}");
+        }
+    }
 }

@@ -14,13 +14,12 @@
 //!   directory on the disk below.
 //! * No hard links, locks, memory maps or unnamed temporary files: they fail or differ on NFS.
 //! * Every blocking call is on a blocking thread.
+//! * What a killed process leaves (`.tmp-<name>-…` beside the object, `.uploads/<hash of key>-…`) is never listed as an object, is
+//!   found by its key, and goes with the delete of the key and the abort of its uploads.
 //!
 //! # Cancel
 //! A dropped write does not rename: its thread looks before the last step. A write whose thread hangs in the kernel may still end
 //! later; what it then leaves is a whole object.
-//!
-//! # Not here
-//! Temporary files left by a killed process: they are named `.tmp-…`, are never listed, and are for an operator's sweep.
 
 mod errors;
 mod paths;

@@ -1,18 +1,27 @@
 //! From keys to paths, and the root they are below.
 
 use std::{
+    ffi::{OsStr, OsString},
     fs,
     hash::{BuildHasher, RandomState},
     io,
-    os::unix::fs::MetadataExt,
+    os::unix::{ffi::OsStrExt, fs::MetadataExt},
     path::{Path, PathBuf},
     sync::atomic::{AtomicU64, Ordering},
 };
+
+use md5::{Digest, Md5};
 
 use crate::{ErrorKind, Key, Operation, StoreError, StoreResult};
 
 /// Longest name of a file (Linux `NAME_MAX`, and that of every common file system).
 const NAME_BYTES_MAX: usize = 255;
+
+/// Longest name that a temporary file can carry: what is left of [`NAME_BYTES_MAX`] by [`TEMPORARY`], a dash and a unique name.
+const NAMED_BYTES_MAX: usize = NAME_BYTES_MAX - 5 - 1 - UNIQUE_BYTES_MAX;
+
+/// Longest unique name: two numbers of 64 bits and a dash.
+const UNIQUE_BYTES_MAX: usize = 33;
 
 /// Begins the names of temporary files, which no key may use.
 pub(super) const TEMPORARY: &str = ".tmp-";
@@ -51,6 +60,13 @@ impl Root {
     /// A name that no other file has or had.
     pub(super) fn unique(&self) -> String {
         format!("{:016x}-{:x}", self.nonce, self.counter.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A name for a temporary file that will be renamed to `name`.
+    pub(super) fn temporary(&self, name: &OsStr) -> OsString {
+        let mut temporary = temporary_prefix(name);
+        temporary.push(self.unique());
+        temporary
     }
 
     /// An error when the root is gone or is not the directory that was opened.
@@ -143,6 +159,36 @@ impl Root {
     }
 }
 
+/// 128 bits that stand for `text` in a name. Nobody gains from a collision: who can choose keys can write the directory.
+pub(super) fn hash(text: &[u8]) -> String {
+    format!("{:032x}", u128::from_be_bytes(Md5::digest(text).into()))
+}
+
+/// How the names of all temporary files for `name` begin.
+pub(super) fn temporary_prefix(name: &OsStr) -> OsString {
+    let mut prefix = OsString::from(TEMPORARY);
+    if name.len() <= NAMED_BYTES_MAX {
+        prefix.push(name);
+    } else {
+        prefix.push(hash(name.as_bytes()));
+    }
+    prefix.push("-");
+    prefix
+}
+
+/// Whether `entry` is a temporary file whose name begins with `prefix` and goes on with a unique name, and not one for a longer
+/// name.
+pub(super) fn is_temporary_of(entry: &OsStr, prefix: &OsStr) -> bool {
+    let Some(unique) = entry.as_bytes().strip_prefix(prefix.as_bytes()) else {
+        return false;
+    };
+    let Some((nonce, counter)) = unique.split_at_checked(16) else {
+        return false;
+    };
+    let hexadecimal = |digits: &[u8]| !digits.is_empty() && digits.iter().all(u8::is_ascii_hexdigit);
+    hexadecimal(nonce) && counter.strip_prefix(b"-").is_some_and(hexadecimal)
+}
+
 /// Whether the error says that there is nothing at the path: no such file, or a file where a directory should be.
 pub(super) fn is_absent(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR))
@@ -161,5 +207,32 @@ pub(super) fn sync_directory(operation: Operation, path: &Path) -> StoreResult<(
             &error,
             &format!("flushing {}", path.display()),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn temporaries_are_known_by_the_name_they_are_for() {
+        let root = Root::new(PathBuf::from("/"), 0);
+        let long = "x".repeat(NAME_BYTES_MAX);
+        for name in ["a", "a-b", "a-0123456789abcdef-1", long.as_str()] {
+            let name = OsStr::new(name);
+            let temporary = root.temporary(name);
+            assert!(temporary.len() <= NAME_BYTES_MAX, "{temporary:?}");
+            assert!(is_temporary_of(&temporary, &temporary_prefix(name)), "{temporary:?}");
+            for other in ["b", "a-", "a-b-c", "a-0123456789abcdef"] {
+                assert!(
+                    !is_temporary_of(&temporary, &temporary_prefix(OsStr::new(other))),
+                    "{temporary:?} {other}"
+                );
+            }
+        }
+        assert!(!is_temporary_of(
+            &root.temporary(OsStr::new("a-b")),
+            &temporary_prefix(OsStr::new("a"))
+        ));
     }
 }

@@ -1,27 +1,28 @@
 //! Multipart uploads without copying.
 //!
 //! # Flow
-//! An upload is the directory `.uploads/<hash of key>-<unique>` with the file `key` (whose upload it is) and the staged bytes. A
-//! part of n bytes goes into the file `parts-n` at (number - 1) * n. All parts but the last have one size, so they lie in one file
-//! at their final places; the last, if shorter, lies alone in another. Completing copies that last part to its place and renames
-//! the file. Parts of other sizes are copied one after the other.
+//! An upload is the directory `.uploads/<hash of key>-<unique>` with the staged bytes. A part of n bytes goes into the file
+//! `parts-n` at (number - 1) * n. All parts but the last have one size, so they lie in one file at their final places; the last, if
+//! shorter, lies alone in another. Completing copies that last part to its place and renames the file. Parts of other sizes are
+//! copied one after the other.
 //!
 //! # Invariants
 //! * Where a part lies depends on its number and length only: no state in memory, and a part sent twice is written twice to the
 //!   same place.
+//! * Whose upload a directory is, its name alone says: it is found however little of it was made, or is left.
 //! * The object appears by one rename of a file that was flushed.
 
 use std::{
     fs::{self, File, OpenOptions},
-    io::{self, Read, Seek, SeekFrom, Write},
+    io::{self, Read, Seek, SeekFrom},
     os::unix::fs::{FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
 use super::{
     Cancelled, errors,
-    paths::{Root, UPLOADS, is_absent, sync_directory},
-    write::{Temporary, create_new, in_directory},
+    paths::{Root, UPLOADS, hash, is_absent, sync_directory},
+    write::{Temporary, in_directory},
 };
 use crate::{ErrorKind, Key, Operation, PART_NUMBER_MAX, Payload, StoreError, StoreResult, UploadId, UploadedPart};
 
@@ -33,8 +34,6 @@ const ROUNDS_MAX: usize = 1000;
 
 /// Bytes read at once when a checksum is computed.
 const PIECE_BYTES: usize = 1 << 20;
-
-const KEY_FILE: &str = "key";
 
 fn failed(kind: ErrorKind, operation: Operation, key: &Key, detail: impl Into<String>) -> StoreError {
     StoreError::new(kind, operation, detail).with_key(key)
@@ -53,15 +52,14 @@ pub(super) fn create(root: &Root, key: &Key, cancelled: &Cancelled) -> StoreResu
     let directory = uploads.join(&id);
     let mut last = None;
     for _ in 0..ROUNDS_MAX {
-        let made = root.make_directories(operation, &directory).and_then(|()| {
-            create_new(&directory.join(KEY_FILE))
-                .and_then(|mut file| file.write_all(key.as_str().as_bytes()))
-                .map_err(|error| errors::map(operation, &error, &directory.display().to_string()))
-        });
-        match made {
+        match root.make_directories(operation, &directory) {
             Ok(()) => return Ok(UploadId(id)),
             Err(error) if error.kind() == ErrorKind::NotFound => last = Some(error),
-            Err(error) => return Err(error.with_key(key)),
+            Err(error) => {
+                // It may have been made and not flushed; nobody will know its name.
+                remove_staging(root, &directory);
+                return Err(error.with_key(key));
+            }
         }
     }
     let detail = last.map_or_else(String::new, |error| error.detail().to_owned());
@@ -166,7 +164,7 @@ pub(super) fn complete(
             given_up(cancelled)?;
             fs::rename(staged, &target)
         } else {
-            let temporary = Temporary::create(root, target_directory)?;
+            let temporary = Temporary::create(root, target_directory, &target)?;
             concatenate(&directory, parts, &temporary.file)?;
             given_up(cancelled)?;
             temporary.rename(&target)
@@ -197,20 +195,23 @@ pub(super) fn abort(root: &Root, key: &Key, upload: &UploadId) -> StoreResult<()
         Err(error) if error.kind() == ErrorKind::UploadNotFound => return Ok(()),
         Err(error) => return Err(error),
     };
+    let what = format!("removing {}", directory.display());
     for _ in 0..REMOVALS_MAX {
         match fs::remove_dir_all(&directory) {
-            Ok(()) => break,
-            Err(error) if is_absent(&error) => break,
+            Ok(()) => {}
+            // Another one removes it too.
+            Err(error) if is_absent(&error) => {}
             // A part that is being written brought a new file.
             Err(error) if error.raw_os_error() == Some(libc::ENOTEMPTY) => {}
-            Err(error) => {
-                let what = format!("removing {}", directory.display());
-                return Err(errors::map(Operation::AbortUpload, &error, &what).with_key(key));
-            }
+            Err(error) => return Err(errors::map(Operation::AbortUpload, &error, &what).with_key(key)),
+        }
+        if !directory.is_dir() {
+            remove_staging(root, &directory);
+            return Ok(());
         }
     }
-    remove_staging(root, &directory);
-    Ok(())
+    let detail = format!("{what}: parts are still being written");
+    Err(failed(ErrorKind::Unavailable, Operation::AbortUpload, key, detail))
 }
 
 /// The uploads under way for `key`.
@@ -230,7 +231,7 @@ pub(super) fn list(root: &Root, key: &Key) -> StoreResult<Vec<UploadId>> {
         let Ok(name) = entry.map_err(failure)?.file_name().into_string() else {
             continue;
         };
-        if name.starts_with(&prefix) && is_upload_of(&uploads.join(&name), key) {
+        if name.starts_with(&prefix) {
             found.push(UploadId(name));
         }
     }
@@ -238,13 +239,9 @@ pub(super) fn list(root: &Root, key: &Key) -> StoreResult<Vec<UploadId>> {
     Ok(found)
 }
 
-/// Lets an upload of one key be found without reading all: names begin with the key's hash.
+/// Names of a key's uploads begin with its hash.
 fn id_prefix(key: &Key) -> String {
-    format!("{:08x}-", crc32fast::hash(key.as_str().as_bytes()))
-}
-
-fn is_upload_of(directory: &Path, key: &Key) -> bool {
-    fs::read(directory.join(KEY_FILE)).is_ok_and(|stored| stored == key.as_str().as_bytes())
+    format!("{}-", hash(key.as_str().as_bytes()))
 }
 
 /// The directory of an upload that is under way for `key`.
@@ -253,7 +250,7 @@ fn staging(root: &Root, operation: Operation, key: &Key, upload: &UploadId) -> S
     // What is not of our making names no directory.
     let ours = id.starts_with(&id_prefix(key)) && id.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     let directory = root.path().join(UPLOADS).join(id);
-    if ours && is_upload_of(&directory, key) {
+    if ours && directory.is_dir() {
         return Ok(directory);
     }
     Err(gone(root, operation, key))

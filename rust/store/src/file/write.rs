@@ -1,7 +1,8 @@
 //! Whole objects: written by rename, deleted with the directories that become empty.
 
 use std::{
-    collections::BTreeSet,
+    collections::BTreeMap,
+    ffi::OsString,
     fs::{self, File, OpenOptions},
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
@@ -10,7 +11,7 @@ use std::{
 
 use super::{
     Cancelled, errors,
-    paths::{Root, TEMPORARY, is_absent, sync_directory},
+    paths::{Root, is_absent, is_temporary_of, sync_directory, temporary_prefix},
 };
 use crate::{ErrorKind, Key, Operation, Payload, StoreError, StoreResult};
 
@@ -23,7 +24,7 @@ const ROUNDS_MAX: usize = 1000;
 
 /// Proves that the root can be written.
 pub(super) fn probe(root: &Root) -> StoreResult<()> {
-    let path = root.path().join(format!("{TEMPORARY}{}", root.unique()));
+    let path = root.path().join(root.temporary("probe".as_ref()));
     let shown = root.path().display();
     let failed = |error| errors::map(Operation::Open, &error, &format!("writing to directory {shown}"));
     let mut file = create_new(&path).map_err(failed)?;
@@ -46,7 +47,7 @@ pub(super) fn put(root: &Root, key: &Key, payload: &Payload, cancelled: &Cancell
     payload.check(Operation::Put, key)?;
     let target = root.object(Operation::Put, key)?;
     in_directory(root, Operation::Put, key, &target, |directory| {
-        let temporary = Temporary::create(root, directory)?;
+        let temporary = Temporary::create(root, directory, &target)?;
         let mut file = &temporary.file;
         for piece in payload.bytes().chunks(PIECE_BYTES) {
             if cancelled.check(Operation::Put).is_err() {
@@ -127,8 +128,9 @@ pub(super) struct Temporary {
 }
 
 impl Temporary {
-    pub(super) fn create(root: &Root, directory: &Path) -> io::Result<Self> {
-        let path = directory.join(format!("{TEMPORARY}{}", root.unique()));
+    /// A file in `directory`, named after the object that it is for: a delete of that object finds it when this process is killed.
+    pub(super) fn create(root: &Root, directory: &Path, target: &Path) -> io::Result<Self> {
+        let path = directory.join(root.temporary(target.file_name().unwrap_or_default()));
         Ok(Temporary {
             file: create_new(&path)?,
             path,
@@ -152,23 +154,31 @@ impl Drop for Temporary {
     }
 }
 
-/// Deletes objects, and directories that become empty.
+/// Deletes objects with what killed processes left of them, and directories that become empty. A put of the same key that is under
+/// way loses its temporary file, finds nothing to rename and begins again.
 pub(super) fn delete(root: &Root, keys: &[Key]) -> StoreResult<()> {
     root.check(Operation::Delete)?;
     let mut first_failure = None;
-    let mut directories = BTreeSet::new();
+    let mut directories: BTreeMap<PathBuf, Vec<OsString>> = BTreeMap::new();
     for key in keys {
         let removed = root.object(Operation::Delete, key).and_then(|path| {
             remove(&path)
                 .map_err(|error| errors::map(Operation::Delete, &error, &path.display().to_string()).with_key(key))?;
-            directories.extend(path.parent().map(Path::to_path_buf));
+            if let (Some(directory), Some(name)) = (path.parent(), path.file_name()) {
+                let prefixes = directories.entry(directory.to_path_buf()).or_default();
+                prefixes.push(temporary_prefix(name));
+            }
             Ok(())
         });
         if let Err(error) = removed {
             first_failure.get_or_insert(error);
         }
     }
-    for directory in directories.iter().rev() {
+    for (directory, prefixes) in directories.iter().rev() {
+        if let Err(error) = remove_temporaries(directory, prefixes) {
+            let what = format!("removing temporary files in {}", directory.display());
+            first_failure.get_or_insert(errors::map(Operation::Delete, &error, &what));
+        }
         root.prune(directory);
         if let Err(error) = sync_directory(Operation::Delete, directory) {
             first_failure.get_or_insert(error);
@@ -178,6 +188,22 @@ pub(super) fn delete(root: &Root, keys: &[Key]) -> StoreResult<()> {
         Some(error) => Err(error),
         None => Ok(()),
     }
+}
+
+fn remove_temporaries(directory: &Path, prefixes: &[OsString]) -> io::Result<()> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if is_absent(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        if prefixes.iter().any(|prefix| is_temporary_of(&name, prefix)) {
+            remove(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn remove(path: &Path) -> io::Result<()> {

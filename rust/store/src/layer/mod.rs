@@ -42,7 +42,9 @@ pub struct Policies {
     pub operation_timeout: Duration,
     /// Deadlines grow by the bytes to move, divided by this. Default [`MIN_BYTES_PER_SECOND`].
     pub min_bytes_per_second: u64,
-    /// Most attempts of one operation, or of one stretch of a body without progress. Default 10.
+    /// Most attempts of one operation, or of one stretch of a body without progress, that may fail in a way that waiting does not
+    /// mend, such as a wrong checksum or an unusable answer. A store that is unreachable, unavailable, throttling or silent is
+    /// tried again until `operation_timeout`. Default 4.
     pub attempts_max: u32,
     /// Upper limit of the first pause; doubled for every later one. Default 100 ms.
     pub pause_first: Duration,
@@ -60,7 +62,7 @@ impl Default for Policies {
             attempt_timeout: Duration::from_secs(30),
             operation_timeout: Duration::from_secs(120),
             min_bytes_per_second: MIN_BYTES_PER_SECOND,
-            attempts_max: 10,
+            attempts_max: 4,
             pause_first: Duration::from_millis(100),
             pause_max: Duration::from_secs(5),
             retry_after_max: Duration::from_secs(30),

@@ -8,6 +8,9 @@
 //! at least what the store asked for in `Retry-After`, up to a cap) and another attempt. A body that breaks is resumed at the byte
 //! it reached, in the same budget of waiting time.
 //!
+//! Of a store that is away or overloaded, time alone is the limit: it comes back when it comes back. What rather has a lasting cause
+//! (broken bytes, unusable answers, refusals) is not tried more than a few times.
+//!
 //! # Invariants
 //! * A resumed body is of the same object: its tag must not have changed.
 //! * The error given back is the last one, with the number of attempts.
@@ -69,7 +72,7 @@ impl RetryStore {
         F: Future<Output = StoreResult<T>> + Send,
     {
         let mut budget = Budget::new(self.shared.policies.operation_timeout + extra);
-        let mut attempts = 0;
+        let mut attempts = Attempts::default();
         self.shared.run(operation, &mut budget, &mut attempts, attempt).await
     }
 }
@@ -80,7 +83,7 @@ impl Shared {
         &self,
         operation: Operation,
         budget: &mut Budget,
-        attempts: &mut u32,
+        attempts: &mut Attempts,
         attempt: impl Fn() -> F + Send,
     ) -> StoreResult<T>
     where
@@ -88,16 +91,16 @@ impl Shared {
     {
         let mut last: Option<StoreError> = None;
         loop {
-            *attempts += 1;
+            attempts.made += 1;
             let outcome = match budget.spend(attempt()).await {
                 Ok(outcome) => outcome,
-                Err(_) => return Err(out_of_time(operation, budget, last).with_attempts(*attempts)),
+                Err(_) => return Err(out_of_time(operation, budget, last).with_attempts(attempts.made)),
             };
             let error = match outcome {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
-            self.pause(operation, budget, *attempts, &error).await?;
+            self.pause(operation, budget, attempts, &error).await?;
             last = Some(error);
         }
     }
@@ -107,18 +110,25 @@ impl Shared {
         &self,
         operation: Operation,
         budget: &mut Budget,
-        attempts: u32,
+        attempts: &mut Attempts,
         error: &StoreError,
     ) -> StoreResult<()> {
-        let give_up = || Err(error.clone().with_attempts(attempts));
-        if !error.is_retryable() || attempts >= self.policies.attempts_max || may_have_begun(operation, error) {
+        let made = attempts.made;
+        let give_up = || Err(error.clone().with_attempts(made));
+        if !passes_with_time(error.kind()) {
+            attempts.doubtful += 1;
+        }
+        if !error.is_retryable()
+            || attempts.doubtful >= self.policies.attempts_max.max(1)
+            || may_have_begun(operation, error)
+        {
             return give_up();
         }
-        let pause = self.pause_before(attempts, error.retry_after());
+        let pause = self.pause_before(made, error.retry_after());
         if pause >= budget.left {
             return give_up();
         }
-        tracing::debug!(operation = operation.name(), attempts, ?pause, %error, "store request failed, trying again");
+        tracing::debug!(operation = operation.name(), attempts = made, ?pause, %error, "store request failed, trying again");
         if budget.spend(tokio::time::sleep(pause)).await.is_err() {
             return give_up();
         }
@@ -144,10 +154,30 @@ impl Shared {
     }
 }
 
-/// Whether an upload may have begun although there was no answer. Sending the request again could then leave an upload whose id
-/// nobody knows; who wants another one first looks for that one by its key.
+/// Attempts of one operation, or of one stretch of a body without progress.
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempts {
+    made: u32,
+    /// Those of them that failed in a way that time alone does not mend.
+    doubtful: u32,
+}
+
+/// Whether waiting is all that can be done.
+fn passes_with_time(kind: ErrorKind) -> bool {
+    matches!(
+        kind,
+        ErrorKind::Throttled | ErrorKind::Unavailable | ErrorKind::Unreachable | ErrorKind::Timeout
+    )
+}
+
+/// Whether an upload may have begun although the answer does not say so. Sending the request again could then leave an upload
+/// whose id nobody knows; who wants another one first looks for that one by its key.
+///
+/// It has not begun when there was no connection, or when the store itself (its errors have a code, those of a gateway in between
+/// have not) refused the request or asked for patience. A 500, 502 or 504 may come after the work was done.
 fn may_have_begun(operation: Operation, error: &StoreError) -> bool {
-    operation == Operation::CreateUpload && error.status().is_none() && error.kind() != ErrorKind::Unreachable
+    let refused = matches!(error.status(), Some(400..=499 | 503)) && error.code().is_some();
+    operation == Operation::CreateUpload && !refused && error.kind() != ErrorKind::Unreachable
 }
 
 fn out_of_time(operation: Operation, budget: &Budget, last: Option<StoreError>) -> StoreError {
@@ -159,6 +189,12 @@ fn out_of_time(operation: Operation, budget: &Budget, last: Option<StoreError>) 
             StoreError::new(ErrorKind::Timeout, operation, detail)
         }
     }
+}
+
+/// Objects are written once: another one at the same key is not what was stored there, and reading it again helps nothing.
+fn replaced() -> StoreError {
+    let detail = "the object was replaced while it was read";
+    StoreError::new(ErrorKind::ChecksumMismatch, Operation::Get, detail).with_retryable(false)
 }
 
 /// A body that survives the breaking of its connection.
@@ -174,7 +210,7 @@ struct Resumable {
     /// Attempts of all GETs together, for the error.
     attempts: u32,
     /// Attempts since the last byte, with the one whose body is being read, for the limit.
-    fruitless: u32,
+    fruitless: Attempts,
 }
 
 impl Resumable {
@@ -186,7 +222,7 @@ impl Resumable {
             let error = match self.budget.spend(self.body.next()).await {
                 Ok(Some(Ok(piece))) => {
                     self.position += piece.len() as u64;
-                    self.fruitless = 1;
+                    self.fruitless = Attempts { made: 1, doubtful: 0 };
                     return Some(Ok(piece));
                 }
                 Ok(Some(Err(error))) => error,
@@ -212,22 +248,28 @@ impl Resumable {
 
     async fn resume(&mut self, error: StoreError) -> StoreResult<()> {
         self.shared
-            .pause(Operation::Get, &mut self.budget, self.fruitless, &error)
+            .pause(Operation::Get, &mut self.budget, &mut self.fruitless, &error)
             .await?;
         let rest = self.position..self.range.end;
-        let before = self.fruitless;
+        let before = self.fruitless.made;
         let outcome = self
             .shared
             .run(Operation::Get, &mut self.budget, &mut self.fruitless, || {
                 self.shared.inner.get(&self.key, Some(rest.clone()))
             })
             .await;
-        self.attempts += self.fruitless.saturating_sub(before);
-        let answer = outcome?;
-        let replaced = matches!((&self.tag, &answer.tag), (Some(old), Some(new)) if old != new);
-        if replaced || answer.range != rest || answer.object_length != self.object_length {
-            let detail = "the object was replaced while it was read";
-            return Err(StoreError::new(ErrorKind::Unexpected, Operation::Get, detail));
+        self.attempts += self.fruitless.made.saturating_sub(before);
+        let answer = match outcome {
+            Ok(answer) => answer,
+            // The rest was within the object when its body began.
+            Err(error) if error.kind() == ErrorKind::Invalid && matches!(error.status(), None | Some(416)) => {
+                return Err(replaced());
+            }
+            Err(error) => return Err(error),
+        };
+        let other = matches!((&self.tag, &answer.tag), (Some(old), Some(new)) if old != new);
+        if other || answer.range != rest || answer.object_length != self.object_length {
+            return Err(replaced());
         }
         self.body = answer.body;
         Ok(())
@@ -294,7 +336,7 @@ impl ObjectStore for RetryStore {
     async fn get(&self, key: &Key, range: Option<Range<u64>>) -> StoreResult<GetObject> {
         let shared = &self.shared;
         let mut budget = Budget::new(shared.policies.operation_timeout);
-        let mut attempts = 0;
+        let mut attempts = Attempts::default();
         let answer = shared
             .run(Operation::Get, &mut budget, &mut attempts, || {
                 shared.inner.get(key, range.clone())
@@ -313,7 +355,7 @@ impl ObjectStore for RetryStore {
                 total: budget.total + extra,
                 left: budget.left + extra,
             },
-            attempts,
+            attempts: attempts.made,
             fruitless: attempts,
         };
         let body = stream::unfold(Some(resumable), |state| async move {

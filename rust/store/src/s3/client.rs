@@ -19,7 +19,10 @@ use rustls::{
     pki_types::{CertificateDer, pem::PemObject},
 };
 
-use super::config::{CredentialsSource, S3Config};
+use super::{
+    config::{CredentialsSource, S3Config},
+    limit,
+};
 use crate::{ErrorKind, Operation, StoreError, StoreResult};
 
 /// How long an idle connection is kept: below the idle limits of load balancers, which drop connections silently (60 s is usual).
@@ -87,7 +90,7 @@ pub(super) fn s3_client(config: &S3Config, http: SharedHttpClient, credentials: 
         .credentials_provider(credentials)
         // The provider remembers and renews; a second memory above it would keep a rotated key alive.
         .identity_cache(IdentityCache::no_cache())
-        .http_client(http)
+        .http_client(limit::all_but_objects(http))
         .retry_config(RetryConfig::disabled())
         .timeout_config(timeouts)
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())

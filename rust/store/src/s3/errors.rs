@@ -36,6 +36,12 @@ impl Target {
     {
         let response = error.raw_response();
         let mapped = match (error, response) {
+            // A success that is not the document it should be.
+            (SdkError::ServiceError(service), Some(response))
+                if response.status().is_success() && service.err().code().is_none() =>
+            {
+                self.unparsed(operation, error, response)
+            }
             (SdkError::ServiceError(service), Some(response)) => {
                 self.answered(operation, service.err().code(), service.err().message(), response)
             }
@@ -120,7 +126,10 @@ impl Target {
             _ => ErrorKind::Unexpected,
         };
         let detail = format!("unusable answer of {}: {chain}", self.endpoint);
-        StoreError::new(kind, operation, one_line(&detail)).with_status(status)
+        // Something in between may have given it: the next one may be the store's.
+        StoreError::new(kind, operation, one_line(&detail))
+            .with_status(status)
+            .with_retryable(true)
     }
 
     /// No answer at all.

@@ -6,7 +6,7 @@
 //! # Flow
 //! [`S3Store::open`] reads the files that the settings name, finds credentials, builds the client (`client`) and makes no request.
 //! `store` maps each operation to one request; `errors` maps each failure to a [`crate::ErrorKind`]; `body` keeps a body to its
-//! announced bytes.
+//! announced bytes, and `limit` keeps all other answers small.
 //!
 //! # Invariants
 //! * Bodies are replayable buffers with an exact `Content-Length`; `aws-chunked` is never sent: too many servers get it wrong.
@@ -25,6 +25,7 @@ mod client;
 mod config;
 mod credentials;
 mod errors;
+mod limit;
 mod store;
 mod upload;
 mod watched;

@@ -26,6 +26,7 @@ use super::{
     config::S3Config,
     credentials::KeySource,
     errors::{self, Target},
+    limit,
     watched::FileStamp,
 };
 use crate::{
@@ -73,7 +74,8 @@ impl S3Store {
             let config = config.clone();
             blocking(move || client::http_client(&config)).await?
         };
-        let key_source = std::sync::Arc::new(KeySource::new(config.credentials.clone(), &config.region, &http));
+        let key_source = KeySource::new(config.credentials.clone(), &config.region, &limit::all(http.clone()));
+        let key_source = std::sync::Arc::new(key_source);
         let keys = SharedCredentialsProvider::new(Shared(std::sync::Arc::clone(&key_source)));
         let limit = config.connect_timeout + config.read_timeout;
         let invalid = |detail: String| StoreError::new(ErrorKind::InvalidCredentials, Operation::Open, detail);
@@ -216,8 +218,30 @@ fn add_content_md5(request: &mut HttpRequest) {
     }
 }
 
+/// An answer outside the protocol. Something in between may have given it, so the next one may be the store's.
 pub(super) fn unexpected(operation: Operation, key: &Key, detail: impl Into<String>) -> StoreError {
-    StoreError::new(ErrorKind::Unexpected, operation, detail).with_key(key)
+    StoreError::new(ErrorKind::Unexpected, operation, detail)
+        .with_retryable(true)
+        .with_key(key)
+}
+
+/// What shows that the store itself has answered a write: the ETag of what it has stored.
+pub(super) fn proper_etag<'answer>(
+    operation: Operation,
+    key: &Key,
+    etag: Option<&'answer str>,
+) -> StoreResult<&'answer str> {
+    etag.filter(|etag| !etag.is_empty())
+        .ok_or_else(|| unexpected(operation, key, "the answer has no ETag"))
+}
+
+/// An error when the store tells another checksum than that of the bytes sent.
+pub(super) fn same_crc32(operation: Operation, key: &Key, told: u32, sent: u32) -> StoreResult<()> {
+    if told == sent {
+        return Ok(());
+    }
+    let detail = format!("the store answers with CRC-32 {told:08x}, {sent:08x} was sent");
+    Err(StoreError::new(ErrorKind::ChecksumMismatch, operation, detail).with_key(key))
 }
 
 fn length_of(operation: Operation, key: &Key, length: Option<i64>) -> StoreResult<u64> {
@@ -252,8 +276,13 @@ impl ObjectStore for S3Store {
         } else {
             request.disable_payload_signing()
         };
-        self.answer(Operation::Put, Some(key), request.send()).await?;
-        Ok(())
+        let answer = self.answer(Operation::Put, Some(key), request.send()).await?;
+        proper_etag(Operation::Put, key, answer.e_tag())?;
+        let crc32 = payload.crc32();
+        match whole_crc32(answer.checksum_crc32(), answer.checksum_type()) {
+            Some(told) => same_crc32(Operation::Put, key, told, crc32),
+            None => self.prove(Operation::Put, key, payload.length(), crc32, None).await,
+        }
     }
 
     async fn create_upload(&self, key: &Key) -> StoreResult<UploadId> {
@@ -421,7 +450,8 @@ impl ObjectStore for S3Store {
             let (Some(key), Some(length)) = (object.key(), object.size().and_then(|size| u64::try_from(size).ok()))
             else {
                 let detail = "a listed object without key or size";
-                return Err(StoreError::new(ErrorKind::Unexpected, Operation::List, detail));
+                let error = StoreError::new(ErrorKind::Unexpected, Operation::List, detail);
+                return Err(error.with_retryable(true));
             };
             objects.push(ObjectInfo {
                 key: key.to_owned(),

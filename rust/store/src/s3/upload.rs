@@ -2,15 +2,15 @@
 //!
 //! # Invariants
 //! * CRC-32 everywhere: named when the upload begins, sent with each part, repeated at completion. Servers refuse any other mix.
-//! * A completion counts when the answer itself carries the object's checksum, or a HEAD shows the object with its length and
-//!   checksum: an answer of 200 alone has been seen for an upload that was gone.
+//! * A completion, and a put, counts when the answer itself carries the object's checksum, or a HEAD shows the object with its
+//!   length and checksum: an answer of 200 alone has been seen for an upload that was gone, and any proxy can give it.
 
 use aws_sdk_s3::{
     primitives::ByteStream,
     types::{ChecksumAlgorithm, ChecksumType, CompletedMultipartUpload, CompletedPart},
 };
 
-use super::store::{S3Store, crc32_text, unexpected, whole_crc32};
+use super::store::{S3Store, crc32_text, proper_etag, same_crc32, unexpected, whole_crc32};
 use crate::{
     ErrorKind, Key, ObjectStore, Operation, PART_NUMBER_MAX, Payload, StoreError, StoreResult, UploadId, UploadedPart,
 };
@@ -55,9 +55,10 @@ impl S3Store {
             request.disable_payload_signing()
         };
         let answer = self.answer(Operation::UploadPart, Some(key), request.send()).await?;
-        let etag = answer
-            .e_tag()
-            .ok_or_else(|| unexpected(Operation::UploadPart, key, "the answer has no ETag"))?;
+        let etag = proper_etag(Operation::UploadPart, key, answer.e_tag())?;
+        if let Some(told) = whole_crc32(answer.checksum_crc32(), None) {
+            same_crc32(Operation::UploadPart, key, told, payload.crc32())?;
+        }
         Ok(UploadedPart {
             number,
             etag: etag.to_owned(),
@@ -102,17 +103,24 @@ impl S3Store {
             Err(error) => return Err(error),
         };
         let length = parts.iter().map(|part| part.length).sum();
-        self.prove(key, length, crc32, refused).await
+        self.prove(Operation::CompleteUpload, key, length, crc32, refused).await
     }
 
-    /// Whether the object is there as completed. `refused` is the answer that the upload is gone, which holds if it is not.
-    async fn prove(&self, key: &Key, length: u64, crc32: u32, refused: Option<StoreError>) -> StoreResult<()> {
+    /// Whether the object is there as it was sent. `refused` is the answer that the upload is gone, which holds if it is not.
+    pub(super) async fn prove(
+        &self,
+        operation: Operation,
+        key: &Key,
+        length: u64,
+        crc32: u32,
+        refused: Option<StoreError>,
+    ) -> StoreResult<()> {
         let found = match self.head(key).await {
             Ok(found) => found,
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(refused.unwrap_or_else(|| {
-                    unexpected(Operation::CompleteUpload, key, "completed, but there is no object")
-                }));
+                return Err(
+                    refused.unwrap_or_else(|| unexpected(operation, key, "answered as done, but there is no object"))
+                );
             }
             Err(error) => return Err(error),
         };
@@ -121,12 +129,13 @@ impl S3Store {
         }
         Err(refused.unwrap_or_else(|| {
             let detail = format!(
-                "completed, but the object has {} bytes and CRC-32 {:08x?} instead of {length} and {crc32:08x}",
+                "answered as done, but the object has {} bytes and CRC-32 {:08x?} instead of {length} and {crc32:08x}",
                 found.length, found.crc32
             );
-            StoreError::new(ErrorKind::ChecksumMismatch, Operation::CompleteUpload, detail)
+            // Put sends all its bytes again; of a completed upload there is nothing left to send.
+            StoreError::new(ErrorKind::ChecksumMismatch, operation, detail)
                 .with_key(key)
-                .with_retryable(false)
+                .with_retryable(operation == Operation::Put)
         }))
     }
 

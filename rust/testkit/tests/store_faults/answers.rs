@@ -130,7 +130,11 @@ async fn an_object_replaced_while_its_body_is_resumed_is_an_error() {
         last = Some(piece);
     }
     let error = last.expect("more").expect_err("the old bytes are gone");
-    assert_eq!(error.kind(), ErrorKind::Unexpected, "{error}");
+    assert_eq!(
+        (error.kind(), error.is_retryable()),
+        (ErrorKind::ChecksumMismatch, false),
+        "{error}"
+    );
 }
 
 #[tokio::test]
@@ -160,7 +164,6 @@ async fn a_server_that_never_answers_is_a_timeout_within_the_deadline() {
     let limits = Policies {
         attempt_timeout: Duration::from_millis(200),
         operation_timeout: Duration::from_millis(700),
-        attempts_max: 100,
         ..policies()
     };
     let bench = bench(limits).await;
@@ -226,7 +229,11 @@ async fn retry_after_is_honoured_and_bounded_by_the_deadline() {
 
 #[tokio::test]
 async fn a_completion_answered_200_with_an_error_is_tried_again() {
-    let bench = bench(policies()).await;
+    let bench = bench(Policies {
+        operation_timeout: Duration::from_secs(2),
+        ..policies()
+    })
+    .await;
     let object = key("object");
     for code in ["InternalError", "SlowDown", "NobodyKnowsThis"] {
         let rule = FaultRule::new(
@@ -248,11 +255,12 @@ async fn a_completion_answered_200_with_an_error_is_tried_again() {
         },
     ));
     let error = upload(&bench, &object).await.expect_err("never completed");
-    assert_eq!((error.kind(), error.attempts()), (ErrorKind::Unavailable, 4), "{error}");
+    // The deadline ends it, in a pause or in an attempt.
     assert!(
-        error.is_retryable() && error.code() == Some("InternalError"),
-        "{error:?}"
+        matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Timeout),
+        "{error}"
     );
+    assert!(error.is_retryable() && error.attempts() > 4, "{error:?}");
 }
 
 #[tokio::test]
@@ -302,11 +310,7 @@ async fn a_cancelled_request_is_counted_and_leaves_nothing_under_way() {
 
 #[tokio::test]
 async fn codes_of_servers_have_their_kinds() {
-    let bench = bench(Policies {
-        attempts_max: 1,
-        ..policies()
-    })
-    .await;
+    let bench = bench(policies()).await;
     for (status, code, kind) in [
         (403, "RequestTimeTooSkewed", ErrorKind::ClockSkew),
         (403, "ExpiredToken", ErrorKind::InvalidCredentials),
@@ -321,7 +325,8 @@ async fn codes_of_servers_have_their_kinds() {
         let action = FaultAction::Error {
             status,
             code: code.to_owned(),
-            retry_after: None,
+            // Longer than an operation may take: the first answer is the last.
+            retry_after: Some(60),
         };
         bench.fault(FaultRule::any(action));
         let error = bench

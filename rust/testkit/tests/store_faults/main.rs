@@ -1,6 +1,7 @@
-//! What the S3 store and its layers make of a server that misbehaves, and of settings that are wrong.
+//! What the S3 store and its layers make of a server that misbehaves, of a proxy that lies, and of settings that are wrong.
 
 mod answers;
+mod lies;
 mod settings;
 
 use std::{sync::Arc, time::Duration};

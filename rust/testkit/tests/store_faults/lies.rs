@@ -1,0 +1,495 @@
+//! A proxy in between that answers in the store's place, or changes what the store says.
+
+use std::{
+    io,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use alluvium_store::{
+    ErrorKind, ObjectStore, Operation, Payload,
+    layer::{Policies, metrics::StoreMetrics, stack},
+    s3::S3Store,
+};
+use alluvium_testkit::s3_server::{self, FaultAction, FaultRule, S3Server, TlsMode};
+use bytes::Bytes;
+use futures::StreamExt;
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+};
+
+use crate::{bytes, config, key, policies, read, server};
+
+/// What happens to a request.
+#[derive(Clone, Debug)]
+enum Act {
+    /// Answered without the store.
+    Answer(String),
+    /// Answered with this head and a body without end.
+    Endless(&'static str),
+    /// Passed on; the answer is changed.
+    Change(fn(String) -> String),
+}
+
+/// What happens to the next requests whose first line begins with `method` and has `contains` in it.
+struct Rule {
+    method: &'static str,
+    contains: &'static str,
+    times: usize,
+    act: Act,
+}
+
+#[derive(Default)]
+struct Shared {
+    rules: Mutex<Vec<Rule>>,
+    seen: Mutex<Vec<String>>,
+    /// Bytes that were taken of endless bodies.
+    endless: AtomicUsize,
+}
+
+struct Front {
+    server: S3Server,
+    store: Arc<dyn ObjectStore>,
+    shared: Arc<Shared>,
+    listening: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Front {
+    fn drop(&mut self) {
+        self.listening.abort();
+    }
+}
+
+impl Front {
+    async fn start(policies: Policies) -> Self {
+        let server = server(TlsMode::Off).await;
+        let upstream = server.endpoint().trim_start_matches("http://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let shared = Arc::new(Shared::default());
+        let of_task = Arc::clone(&shared);
+        let listening = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (shared, upstream) = (Arc::clone(&of_task), upstream.clone());
+                // A client that leaves is no failure of the test.
+                tokio::spawn(async move { serve(stream, &shared, &upstream).await.ok() });
+            }
+        });
+        let mut config = config(&endpoint);
+        config.read_timeout = config.read_timeout.min(policies.attempt_timeout);
+        let base = Arc::new(S3Store::open(config).await.expect("an open store"));
+        Front {
+            store: stack(base, policies, Arc::new(StoreMetrics::default())),
+            server,
+            shared,
+            listening,
+        }
+    }
+
+    fn rule(&self, method: &'static str, contains: &'static str, times: usize, act: Act) {
+        let mut rules = self.shared.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rules.clear();
+        rules.push(Rule {
+            method,
+            contains,
+            times,
+            act,
+        });
+        drop(rules);
+        self.seen();
+    }
+
+    /// The first lines of the requests since the last look.
+    fn seen(&self) -> Vec<String> {
+        std::mem::take(&mut *self.shared.seen.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn count(&self, method: &str) -> usize {
+        let seen = self.seen();
+        seen.iter().filter(|line| line.starts_with(method)).count()
+    }
+}
+
+async fn serve(mut stream: TcpStream, shared: &Shared, upstream: &str) -> io::Result<()> {
+    let mut request = Vec::new();
+    let mut piece = vec![0; 1 << 16];
+    let end = loop {
+        if let Some(end) = request.windows(4).position(|window| window == b"\r\n\r\n") {
+            break end + 4;
+        }
+        let count = stream.read(&mut piece).await?;
+        if count == 0 {
+            return Ok(());
+        }
+        request.extend_from_slice(&piece[..count]);
+    };
+    let head = String::from_utf8_lossy(&request[..end]).into_owned();
+    let length = head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        let ours = name.eq_ignore_ascii_case("content-length");
+        ours.then(|| value.trim().parse::<usize>().expect("a length"))
+    });
+    while request.len() < end + length.unwrap_or(0) {
+        let count = stream.read(&mut piece).await?;
+        request.extend_from_slice(&piece[..count]);
+    }
+    let first = head.lines().next().expect("a request line").to_owned();
+    let act = {
+        let mut rules = shared.rules.lock().unwrap_or_else(PoisonError::into_inner);
+        rules
+            .iter_mut()
+            .find(|rule| first.starts_with(rule.method) && first.contains(rule.contains) && rule.times > 0)
+            .map(|rule| {
+                rule.times -= 1;
+                rule.act.clone()
+            })
+    };
+    shared.seen.lock().unwrap_or_else(PoisonError::into_inner).push(first);
+    match act {
+        Some(Act::Answer(answer)) => stream.write_all(answer.as_bytes()).await?,
+        Some(Act::Endless(head)) => {
+            stream.write_all(head.as_bytes()).await?;
+            loop {
+                stream.write_all(&[b' '; 1 << 12]).await?;
+                shared.endless.fetch_add(1 << 12, Ordering::Relaxed);
+            }
+        }
+        Some(Act::Change(change)) => {
+            let answer = pass_on(upstream, &head, &request[end..]).await?;
+            let answer = change(String::from_utf8(answer).expect("a text"));
+            stream.write_all(answer.as_bytes()).await?;
+        }
+        None => {
+            let answer = pass_on(upstream, &head, &request[end..]).await?;
+            stream.write_all(&answer).await?;
+        }
+    }
+    stream.shutdown().await
+}
+
+async fn pass_on(upstream: &str, head: &str, body: &[u8]) -> io::Result<Vec<u8>> {
+    let mut server = TcpStream::connect(upstream).await?;
+    let head = head.replacen("\r\n", "\r\nConnection: close\r\n", 1);
+    server.write_all(head.as_bytes()).await?;
+    server.write_all(body).await?;
+    let mut answer = Vec::new();
+    server.read_to_end(&mut answer).await?;
+    Ok(answer)
+}
+
+fn answer(status: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {length}\r\n{headers}\r\n{body}")
+}
+
+fn error_document(code: &str) -> String {
+    format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>no</Message></Error>")
+}
+
+/// Answers to a PUT of bytes with another checksum that say, or seem to say, that it is done.
+fn lies() -> Vec<(&'static str, ErrorKind, String)> {
+    let unexpected = ErrorKind::Unexpected;
+    let wrong = "ETag: \"x\"\r\nx-amz-checksum-crc32: AAAAAA==\r\n";
+    vec![
+        ("an empty 200", unexpected, answer("200 OK", "", "")),
+        ("a page", unexpected, answer("200 OK", "", "<html>log in</html>")),
+        (
+            "a 204",
+            unexpected,
+            "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n".to_owned(),
+        ),
+        ("an empty ETag", unexpected, answer("200 OK", "ETag: \r\n", "")),
+        (
+            "a wrong checksum",
+            ErrorKind::ChecksumMismatch,
+            answer("200 OK", wrong, ""),
+        ),
+    ]
+}
+
+#[tokio::test]
+async fn a_put_counts_only_when_the_store_has_the_bytes() {
+    let front = Front::start(policies()).await;
+    let mut lies = lies();
+    let nothing_stored = answer("200 OK", "ETag: \"x\"\r\n", "");
+    lies.push(("an ETag and no object", ErrorKind::Unexpected, nothing_stored));
+    for (what, kind, lie) in lies {
+        let object = key("object");
+        front.rule("PUT", "/object", 1, Act::Answer(lie.clone()));
+        let outcome = front.store.put(&object, Payload::new(bytes(1000))).await;
+        outcome.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(front.count("PUT"), 2, "{what}");
+        assert_eq!(
+            read(&front.store, &object).await.expect("a body"),
+            bytes(1000),
+            "{what}"
+        );
+        front
+            .store
+            .delete(std::slice::from_ref(&object))
+            .await
+            .expect("a delete");
+
+        front.rule("PUT", "/object", usize::MAX, Act::Answer(lie));
+        let error = front.store.put(&object, Payload::new(bytes(1000))).await;
+        let error = error.expect_err("never stored");
+        assert_eq!((error.kind(), error.is_retryable()), (kind, true), "{what}: {error}");
+        assert_eq!(error.key(), Some("object"), "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_put_whose_answer_has_no_checksum_is_proven_by_a_head() {
+    let front = Front::start(policies()).await;
+    let object = key("object");
+    let without = |text: String| text.replace("x-amz-checksum-crc32", "x-other");
+    front.rule("PUT", "/object", usize::MAX, Act::Change(without));
+    let put = front.store.put(&object, Payload::new(bytes(1000))).await;
+    put.expect("a put");
+    let seen = front.seen();
+    let methods: Vec<&str> = seen.iter().filter_map(|line| line.split(' ').next()).collect();
+    assert_eq!(methods, ["PUT", "HEAD"], "{seen:?}");
+    // An older object of that name is not the one that was sent.
+    front.rule(
+        "PUT",
+        "/object",
+        usize::MAX,
+        Act::Answer(answer("200 OK", "ETag: \"x\"\r\n", "")),
+    );
+    for other in [Bytes::from(vec![9; 1000]), bytes(999)] {
+        let error = front.store.put(&object, Payload::new(other)).await;
+        let error = error.expect_err("other bytes are stored");
+        assert_eq!(
+            (error.kind(), error.is_retryable()),
+            (ErrorKind::ChecksumMismatch, true),
+            "{error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_part_counts_only_when_the_store_has_the_bytes() {
+    let front = Front::start(policies()).await;
+    let object = key("object");
+    for (what, kind, lie) in lies() {
+        let upload = front.store.create_upload(&object).await.expect("an upload");
+        front.rule("PUT", "partNumber", 1, Act::Answer(lie.clone()));
+        let part = front
+            .store
+            .upload_part(&object, &upload, 1, Payload::new(bytes(1000)))
+            .await;
+        let part = part.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(front.count("PUT"), 2, "{what}");
+        let crc32 = part.crc32;
+        let completed = front.store.complete_upload(&object, &upload, &[part], crc32).await;
+        completed.unwrap_or_else(|error| panic!("{what}: {error}"));
+
+        front.rule("PUT", "partNumber", usize::MAX, Act::Answer(lie));
+        let error = front
+            .store
+            .upload_part(&object, &upload, 1, Payload::new(bytes(1000)))
+            .await;
+        let error = error.expect_err("never stored");
+        assert_eq!((error.kind(), error.is_retryable()), (kind, true), "{what}: {error}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_cut() {
+    let limits = Policies {
+        operation_timeout: Duration::from_secs(3),
+        ..policies()
+    };
+    let front = Front::start(limits).await;
+    let object = key("object");
+    let error_head = "HTTP/1.1 500 Bad\r\nConnection: close\r\nContent-Type: text/html\r\n\r\n";
+    let list_head =
+        "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Type: application/xml\r\n\r\n<?xml version=\"1.0\"?>";
+    for (method, contains, head) in [
+        ("GET", "/object", error_head),
+        ("PUT", "/object", error_head),
+        ("GET", "list-type", list_head),
+        ("POST", "?delete", list_head),
+    ] {
+        front.rule(method, contains, 1, Act::Endless(head));
+        front.shared.endless.store(0, Ordering::Relaxed);
+        // One answer without end is no reason to fail.
+        match (method, contains) {
+            ("PUT", _) => front.store.put(&object, Payload::new(bytes(10))).await.expect("a put"),
+            ("POST", _) => front.store.delete(&[key("other")]).await.expect("a delete"),
+            (_, "list-type") => front.store.list("", None, 10).await.map(|_| ()).expect("a list"),
+            _ => {
+                let error = read(&front.store, &object).await.expect_err("no object yet");
+                assert_eq!(error.kind(), ErrorKind::NotFound, "{error}");
+            }
+        }
+        assert_eq!(front.count(method), 2, "{method} {contains}");
+        // 8 MiB, and what the sockets hold.
+        let taken = front.shared.endless.load(Ordering::Relaxed) >> 20;
+        assert!(taken < 32, "{method} {contains}: {taken} MiB");
+    }
+    // An object is as long as it is.
+    let long = bytes(9 << 20);
+    front
+        .store
+        .put(&object, Payload::new(long.clone()))
+        .await
+        .expect("a put");
+    assert_eq!(read(&front.store, &object).await.expect("a body"), long);
+}
+
+#[tokio::test]
+async fn an_upload_that_may_have_begun_is_not_begun_again() {
+    let front = Front::start(policies()).await;
+    let object = key("object");
+    let page = "<html>bad gateway</html>";
+    let cut = |text: String| text[..text.len() - 20].to_owned();
+    for (what, act) in [
+        ("502", Act::Answer(answer("502 Bad Gateway", "", page))),
+        ("504", Act::Answer(answer("504 Gateway Timeout", "", page))),
+        (
+            "503 of a gateway",
+            Act::Answer(answer("503 Service Unavailable", "", page)),
+        ),
+        (
+            "500",
+            Act::Answer(answer("500 Bad", "", &error_document("InternalError"))),
+        ),
+        ("200 of a gateway", Act::Answer(answer("200 OK", "", page))),
+        ("an empty 200", Act::Answer(answer("200 OK", "", ""))),
+        ("a cut body", Act::Change(cut)),
+    ] {
+        front.rule("POST", "uploads", usize::MAX, act);
+        let error = front
+            .store
+            .create_upload(&object)
+            .await
+            .expect_err("no upload is named");
+        assert!(error.is_retryable(), "{what}: {error}");
+        assert_eq!(front.count("POST"), 1, "{what}");
+    }
+    for (what, refusal) in [
+        ("503", answer("503 Slow Down", "", &error_document("SlowDown"))),
+        ("429", answer("429 Slow Down", "", &error_document("TooManyRequests"))),
+        ("409", answer("409 Conflict", "", &error_document("OperationAborted"))),
+    ] {
+        front.rule("POST", "uploads", 1, Act::Answer(refusal));
+        let upload = front.store.create_upload(&object).await;
+        let upload = upload.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(front.count("POST"), 2, "{what}");
+        front.store.abort_upload(&object, &upload).await.expect("an abort");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_does_not_fit_the_range_is_tried_again() {
+    let front = Front::start(policies()).await;
+    let object = key("object");
+    front
+        .store
+        .put(&object, Payload::new(bytes(1000)))
+        .await
+        .expect("a put");
+    let ten = "x".repeat(10);
+    for (what, lie) in [
+        ("a whole object", answer("200 OK", "", &ten)),
+        (
+            "another range",
+            answer("206 Partial", "Content-Range: bytes 5-14/1000\r\n", &ten),
+        ),
+        ("no range", answer("206 Partial", "Content-Range: nonsense\r\n", &ten)),
+    ] {
+        front.rule("GET", "/object", 1, Act::Answer(lie.clone()));
+        let answer = front.store.get(&object, Some(0..10)).await;
+        let answer = answer.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(answer.collect().await.expect("a body"), bytes(10), "{what}");
+        front.rule("GET", "/object", usize::MAX, Act::Answer(lie));
+        let error = front
+            .store
+            .get(&object, Some(0..10))
+            .await
+            .map(|_| ())
+            .expect_err("lies");
+        assert_eq!(
+            (error.kind(), error.is_retryable(), error.attempts()),
+            (ErrorKind::Unexpected, true, 4),
+            "{what}: {error}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_object_replaced_by_a_shorter_one_while_it_is_read_is_corrupt() {
+    let front = Front::start(policies()).await;
+    let object = key("object");
+    front
+        .store
+        .put(&object, Payload::new(bytes(500_000)))
+        .await
+        .expect("a put");
+    let broken = FaultAction::TruncateBody { bytes: 1000 };
+    let rule = FaultRule::new(s3_server::Operation::GetObject, broken).times(1);
+    front.server.faults().add(rule).expect("a rule");
+    let mut answer = front.store.get(&object, None).await.expect("an answer");
+    answer.body.next().await.expect("a piece").expect("bytes");
+    front.store.put(&object, Payload::new(bytes(10))).await.expect("a put");
+    // The store refuses the range past the end.
+    let error = loop {
+        match answer.body.next().await.expect("an error at the end") {
+            Ok(_) => {}
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(
+        (error.kind(), error.is_retryable(), error.operation()),
+        (ErrorKind::ChecksumMismatch, false, Operation::Get),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_code_can_neither_break_a_line_nor_fill_it() {
+    let front = Front::start(policies()).await;
+    let code = format!("Bad\nERROR forged line{}", "x".repeat(100_000));
+    let refusal = answer("400 Bad Request", "", &error_document(&code));
+    front.rule("PUT", "/object", 1, Act::Answer(refusal));
+    let error = front.store.put(&key("object"), Payload::new(bytes(10))).await;
+    let line = error.expect_err("a refusal").to_string();
+    assert!(
+        line.contains("Bad ERROR") && !line.contains('\n') && line.len() < 1500,
+        "{line}"
+    );
+}
+
+#[tokio::test]
+async fn an_answer_that_is_no_document_deletes_and_lists_nothing() {
+    let front = Front::start(policies()).await;
+    let object = key("object");
+    front.store.put(&object, Payload::new(bytes(10))).await.expect("a put");
+    for (what, lie) in [
+        ("an empty 200", answer("200 OK", "", "")),
+        ("a page", answer("200 OK", "", "<html>log in</html>")),
+    ] {
+        front.rule("POST", "?delete", usize::MAX, Act::Answer(lie.clone()));
+        let deleted = front.store.delete(std::slice::from_ref(&object)).await;
+        front.rule("GET", "list-type", usize::MAX, Act::Answer(lie.clone()));
+        let listed = front.store.list("", None, 10).await;
+        front.rule("GET", "uploads", usize::MAX, Act::Answer(lie));
+        let uploads = front.store.list_uploads(&object).await;
+        for error in [
+            deleted.expect_err("delete"),
+            listed.map(|_| ()).expect_err("list"),
+            uploads.map(|_| ()).expect_err("list of uploads"),
+        ] {
+            assert_eq!(
+                (error.kind(), error.is_retryable(), error.attempts()),
+                (ErrorKind::Unexpected, true, 4),
+                "{what}: {error}"
+            );
+        }
+    }
+}
