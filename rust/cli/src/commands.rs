@@ -15,6 +15,7 @@ pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 const PAGE: u32 = 1000;
 
 const MANIFEST_SUFFIX: &str = ".manifest";
+const LOG_SUFFIX: &str = ".log";
 
 type Settings = Vec<(String, String)>;
 
@@ -40,7 +41,7 @@ pub(crate) fn probe(settings: Settings) -> Result<bool> {
 pub(crate) fn list(settings: Settings, prefix: &str) -> Result<bool> {
     let (engine, key_prefix) = open(settings)?;
     let (mut segments, mut bytes) = (0u64, 0u64);
-    for key in engine.block_on(manifest_keys(&*engine.store(), &format!("{key_prefix}{prefix}")))? {
+    for key in engine.block_on(manifest_keys(&*engine.store(), &absolute(&key_prefix, prefix)))? {
         let manifest = engine.block_on(read_manifest(&*engine.store(), &key))?;
         println!("{}\t{key}", manifest.chunks().stored_length());
         segments += 1;
@@ -51,8 +52,12 @@ pub(crate) fn list(settings: Settings, prefix: &str) -> Result<bool> {
 }
 
 pub(crate) fn show(settings: Settings, key: &str) -> Result<bool> {
-    let (engine, _) = open(settings)?;
-    let key = Key::new(key)?;
+    let (engine, key_prefix) = open(settings)?;
+    let key = absolute(&key_prefix, key);
+    let key = Key::new(
+        key.strip_suffix(LOG_SUFFIX)
+            .map_or(key.clone(), |stem| format!("{stem}{MANIFEST_SUFFIX}")),
+    )?;
     let manifest = engine.block_on(read_manifest(&*engine.store(), &key))?;
     let (segment, chunks) = (manifest.segment(), manifest.chunks());
     println!("topic            {} ({})", segment.topic, segment.topic_id);
@@ -93,14 +98,25 @@ pub(crate) fn show(settings: Settings, key: &str) -> Result<bool> {
     Ok(true)
 }
 
-pub(crate) fn verify(settings: Settings, keys: Vec<String>) -> Result<bool> {
+pub(crate) fn verify(settings: Settings, beginnings: Vec<String>) -> Result<bool> {
     let (engine, key_prefix) = open(settings)?;
     let store = engine.store();
-    let keys = if keys.is_empty() {
-        engine.block_on(manifest_keys(&*store, &key_prefix))?
+    let mut keys = Vec::new();
+    for beginning in if beginnings.is_empty() {
+        vec![String::new()]
     } else {
-        keys.into_iter().map(Key::new).collect::<std::result::Result<_, _>>()?
-    };
+        beginnings
+    } {
+        let beginning = absolute(&key_prefix, &beginning);
+        let found = engine.block_on(manifest_keys(
+            &*store,
+            beginning.strip_suffix(LOG_SUFFIX).unwrap_or(&beginning),
+        ))?;
+        if found.is_empty() {
+            return Err(format!("no segment's key begins with {beginning}").into());
+        }
+        keys.extend(found);
+    }
     let mut bad = 0u64;
     for key in &keys {
         match engine.block_on(verify_segment(&*store, key)) {
@@ -123,6 +139,15 @@ fn open(settings: Settings) -> Result<(Arc<Engine>, String)> {
     };
     let prefix = config.key_prefix.as_str().to_owned();
     Ok((Engine::with_config(config)?, prefix))
+}
+
+/// A key or the beginning of one, as people type it.
+fn absolute(key_prefix: &str, typed: &str) -> String {
+    if typed.starts_with(key_prefix) {
+        typed.to_owned()
+    } else {
+        format!("{key_prefix}{typed}")
+    }
 }
 
 async fn manifest_keys(store: &dyn ObjectStore, prefix: &str) -> Result<Vec<Key>> {
@@ -157,7 +182,7 @@ async fn verify_segment(store: &dyn ObjectStore, key: &Key) -> Result<u64> {
         .as_str()
         .strip_suffix(MANIFEST_SUFFIX)
         .ok_or("the key does not end in .manifest")?;
-    let log = Key::new(format!("{stem}.log"))?;
+    let log = Key::new(format!("{stem}{LOG_SUFFIX}"))?;
     let chunks = manifest.chunks();
     let found = store.head(&log).await?.length;
     if found != chunks.stored_length() {

@@ -46,11 +46,11 @@ struct Source {
 enum Command {
     /// Try the settings and the store, as a broker does at its start.
     Probe(Source),
-    /// List segments: key of the manifest, and bytes.
+    /// List segments: bytes of the segment, and key of its manifest.
     List {
         #[command(flatten)]
         source: Source,
-        /// Only keys that begin so, after key.prefix; for example a topic.
+        /// Only keys that begin so, with or without key.prefix; for example a topic.
         #[arg(default_value = "")]
         prefix: String,
     },
@@ -58,14 +58,14 @@ enum Command {
     Show {
         #[command(flatten)]
         source: Source,
-        /// Key of the manifest.
+        /// Key of the manifest or of the .log, with or without key.prefix.
         key: String,
     },
     /// Read a segment whole and check every checksum of it.
     Verify {
         #[command(flatten)]
         source: Source,
-        /// Keys of manifests; all under key.prefix when there is none.
+        /// Keys or beginnings of keys, with or without key.prefix; all under key.prefix when there is none.
         keys: Vec<String>,
     },
     /// Print docs/CONFIGURATION.md.

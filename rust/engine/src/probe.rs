@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 use alluvium_store::{
     ErrorKind as StoreKind, Key, ObjectStore, Operation, Payload, StoreError, StoreResult,
     layer::{self, Policies, metrics::StoreMetrics},
+    s3::CredentialsSource,
 };
 use bytes::Bytes;
 
@@ -105,11 +106,7 @@ pub(crate) fn verdict(config: &Config, error: &StoreError) -> Error {
             "s3.ca.file",
             "the server's certificate is not trusted; name the bundle of the authority that signed it",
         ),
-        StoreKind::InvalidCredentials => match error.code() {
-            Some("SignatureDoesNotMatch") => ("s3.secret.access.key", "the secret does not belong to the access key"),
-            Some("InvalidAccessKeyId") => ("s3.access.key.id", "the store does not know this access key"),
-            _ => ("s3.credentials.provider", "no usable credentials"),
-        },
+        StoreKind::InvalidCredentials => (credentials_key(&s3.credentials, error.code()), "no valid credentials"),
         StoreKind::AccessDenied => (
             "s3.bucket",
             "these credentials lack a right; needed are s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload under key.prefix, and s3:ListBucket, without which AWS does not tell an absent object from a forbidden one",
@@ -123,11 +120,24 @@ pub(crate) fn verdict(config: &Config, error: &StoreError) -> Error {
         }
         _ => (
             location,
-            "the store did not answer as S3 does; check that this is an S3 endpoint",
+            "the store did not answer as S3 does; check that this is an S3 endpoint, and http or https",
         ),
     };
     let bucket = &s3.bucket;
     Error::config(key, format!("{mend} (bucket {bucket}): {error}"))
+}
+
+/// The setting that names where the refused credentials come from.
+fn credentials_key(source: &CredentialsSource, code: Option<&str>) -> &'static str {
+    match (source, code) {
+        (CredentialsSource::KeyFile(_), _) => "s3.credentials.file",
+        (CredentialsSource::Profile { .. }, _) => "s3.profile",
+        (CredentialsSource::Static { .. }, Some("SignatureDoesNotMatch")) => "s3.secret.access.key",
+        (CredentialsSource::Static { .. }, _) => "s3.access.key.id",
+        (CredentialsSource::Environment | CredentialsSource::Local | CredentialsSource::Metadata, _) => {
+            "s3.credentials.provider"
+        }
+    }
 }
 
 fn location(config: &Config) -> &'static str {

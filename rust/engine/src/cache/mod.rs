@@ -23,6 +23,7 @@ use std::{
     collections::{HashMap, hash_map},
     future::Future,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
 };
 
 use alluvium_format::{CHUNK_SIZE_MIN, ChunkIndex, Manifest, Uuid, Verified};
@@ -32,6 +33,12 @@ use crate::{Error, ErrorKind, Result, completion::Completion, metrics::Metrics};
 
 /// What an entry costs beside its bytes: key, value, and the cache's own links; rounded up.
 const ENTRY_OVERHEAD_BYTES: usize = 512;
+
+/// How long a corrupt entry is not asked for again.
+const CORRUPT_REMEMBERED: Duration = Duration::from_secs(1);
+
+/// Most corrupt entries remembered.
+const CORRUPT_ENTRIES_MAX: u64 = 1000;
 
 /// What is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,6 +106,8 @@ pub(crate) enum Lookup {
 pub(crate) struct Cache {
     memory: moka::sync::Cache<EntryKey, Entry>,
     loads: Mutex<HashMap<EntryKey, Load>>,
+    /// What was found corrupt a moment ago: a consumer asks for it again at once, and each time it would be fetched twice.
+    corrupt: moka::sync::Cache<EntryKey, Error>,
     metrics: Arc<Metrics>,
     capacity: u64,
 }
@@ -111,7 +120,12 @@ impl Cache {
             .weigher(|_, entry: &Entry| entry.weight())
             .eviction_policy(EvictionPolicy::lru())
             .build();
+        let corrupt = moka::sync::Cache::builder()
+            .max_capacity(CORRUPT_ENTRIES_MAX)
+            .time_to_live(CORRUPT_REMEMBERED)
+            .build();
         Arc::new(Cache {
+            corrupt,
             memory,
             loads: Mutex::new(HashMap::new()),
             metrics,
@@ -143,6 +157,9 @@ impl Cache {
         if let Some(entry) = self.memory.get(&key) {
             self.metrics.cache_hits.add(1);
             return Lookup::Hit(entry);
+        }
+        if let Some(error) = self.corrupt.get(&key) {
+            return Lookup::Loading(Completion::done(Err(error)));
         }
         self.metrics.cache_misses.add(1);
         let (load, filled) = Completion::of(work());
@@ -183,6 +200,7 @@ impl Cache {
             EntryKey::Manifest(id) | EntryKey::Chunk(id, _) => *id != segment_id,
         });
         self.memory.invalidate(&manifest_key);
+        self.corrupt.invalidate_all();
         for index in 0..u32::try_from(chunks).unwrap_or(u32::MAX) {
             self.memory.invalidate(&EntryKey::Chunk(segment_id, ChunkIndex(index)));
         }
@@ -230,8 +248,11 @@ struct Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         let result = self.load.peek();
-        if matches!(result, Some(Err(_))) {
+        if let Some(Err(error)) = &result {
             self.cache.metrics.cache_load_failures.add(1);
+            if error.kind() == ErrorKind::Corrupt {
+                self.cache.corrupt.insert(self.key, error.clone());
+            }
         }
         let mut loads = self.cache.lock();
         // After a purge the place may be gone, or be that of a later load.

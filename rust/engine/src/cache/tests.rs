@@ -141,3 +141,18 @@ async fn the_limit_holds_and_the_most_recent_stay() {
         Lookup::Loading(_)
     ));
 }
+
+#[tokio::test]
+async fn what_is_corrupt_is_not_asked_for_again_at_once() {
+    let cache = cache(1 << 20);
+    let corrupt = || async { Err(Error::new(ErrorKind::Corrupt, "wrong bytes")) };
+    for _ in 0..100 {
+        let lookup = cache.get_or_load(key(0), corrupt, spawn);
+        assert_eq!(value(lookup).await.unwrap_err().kind(), ErrorKind::Corrupt);
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(cache.metrics.cache_misses.get(), 1);
+    cache.purge(Uuid::from_u64_pair(1, 1), 1);
+    let mended = cache.get_or_load(key(0), || async { Ok(chunk(b"mended")) }, spawn);
+    assert_eq!(value(mended).await.unwrap(), "mended");
+}

@@ -190,12 +190,12 @@ impl Config {
 fn store(settings: &Settings) -> Result<StoreConfig> {
     if settings.choice("storage.type")? == "file" {
         return Ok(StoreConfig::File(FileConfig {
-            root: PathBuf::from(settings.required("file.path")?),
+            root: PathBuf::from(settings.required("file.path", "storage.type=file")?),
         }));
     }
     let endpoint = settings.optional("s3.endpoint").map(endpoint).transpose()?;
     Ok(StoreConfig::S3(S3Config {
-        bucket: settings.required("s3.bucket")?.to_owned(),
+        bucket: settings.required("s3.bucket", "storage.type=s3")?.to_owned(),
         region: settings.text("s3.region")?.to_owned(),
         path_style: settings
             .optional_flag("s3.path.style.enabled")?
@@ -234,14 +234,14 @@ fn endpoint(text: &str) -> Result<String> {
 fn credentials(settings: &Settings) -> Result<CredentialsSource> {
     let static_keys = || -> Result<CredentialsSource> {
         Ok(CredentialsSource::Static {
-            access_key_id: settings.required("s3.access.key.id")?.to_owned(),
-            secret_access_key: Secret::new(settings.required("s3.secret.access.key")?),
+            access_key_id: settings.required("s3.access.key.id", "a static key")?.to_owned(),
+            secret_access_key: Secret::new(settings.required("s3.secret.access.key", "a static key")?),
             session_token: settings.optional("s3.session.token").map(Secret::new),
         })
     };
     let key_file = || -> Result<CredentialsSource> {
         Ok(CredentialsSource::KeyFile(PathBuf::from(
-            settings.required("s3.credentials.file")?,
+            settings.required("s3.credentials.file", "s3.credentials.provider=file")?,
         )))
     };
     let profile = || CredentialsSource::Profile {

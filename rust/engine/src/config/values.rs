@@ -41,10 +41,10 @@ impl Settings {
         self.values.get(name).map(String::as_str)
     }
 
-    /// The value as it was set, of a key without a default.
-    pub(super) fn required(&self, name: &'static str) -> Result<&str> {
+    /// The value as it was set, of a key that `why` asks for.
+    pub(super) fn required(&self, name: &'static str, why: &str) -> Result<&str> {
         self.optional(name)
-            .ok_or_else(|| Error::config(name, "it is required here and has no default"))
+            .ok_or_else(|| Error::config(name, format!("{why} needs it, and it is not set")))
     }
 
     /// The value, or the default.

@@ -120,6 +120,8 @@ impl Target {
         let chain = chain(error);
         let broke = sources(error).any(|source| source.is::<io::Error>()) || mentions(&chain, BROKEN);
         let kind = match status {
+            // As a TLS port answers plain HTTP: with a line of text, then the end of the connection.
+            400 => ErrorKind::Invalid,
             _ if broke => ErrorKind::Unavailable,
             429 | 503 => ErrorKind::Throttled,
             500..=599 => ErrorKind::Unavailable,
@@ -129,7 +131,7 @@ impl Target {
         // Something in between may have given it: the next one may be the store's.
         StoreError::new(kind, operation, one_line(&detail))
             .with_status(status)
-            .with_retryable(true)
+            .with_retryable(kind != ErrorKind::Invalid)
     }
 
     /// No answer at all.
@@ -142,7 +144,9 @@ impl Target {
         if sources(error).any(|source| source.is::<CredentialsError>()) {
             return StoreError::new(ErrorKind::InvalidCredentials, operation, one_line(&chain));
         }
-        let (kind, what) = if mentions(&chain, TLS) {
+        let (kind, what) = if mentions(&chain, NOT_TLS) {
+            (ErrorKind::Invalid, "plain HTTP and no TLS is spoken by")
+        } else if mentions(&chain, TLS) {
             (ErrorKind::Tls, "the TLS handshake failed with")
         } else if is_unreachable(error) || mentions(&chain, UNREACHABLE) {
             (ErrorKind::Unreachable, "no connection to")
@@ -289,6 +293,9 @@ fn element(response: &HttpResponse, name: &str) -> Option<String> {
     let (value, _) = rest.split_once("</")?;
     Some(one_line(value))
 }
+
+/// What rustls says of an answer that is not TLS.
+const NOT_TLS: &[&str] = &["InvalidContentType"];
 
 const TLS: &[&str] = &[
     "invalid peer certificate",

@@ -2,6 +2,7 @@
 
 use std::{
     fs,
+    io::{Read, Write},
     net::TcpListener,
     path::{Path, PathBuf},
     sync::Arc,
@@ -72,13 +73,32 @@ async fn wrong_settings_have_their_kinds() {
     })
     .await;
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
-    let tls = server.endpoint().replace("http://", "https://");
-    let error = put_error(S3Config {
-        endpoint: Some(tls),
-        ..right
-    })
-    .await;
-    assert_eq!(error.kind(), ErrorKind::Tls, "{error}");
+    // The mistake is the endpoint's scheme and no certificate's.
+    let https_to_http = server.endpoint().replace("http://", "https://");
+    for endpoint in [https_to_http, tls_port_of_go()] {
+        let error = put_error(S3Config {
+            endpoint: Some(endpoint.clone()),
+            ..right.clone()
+        })
+        .await;
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{endpoint}: {error}");
+        assert_eq!(error.attempts(), 1, "{error}");
+    }
+}
+
+/// Answers plain HTTP as the TLS ports of servers written in Go do, MinIO's among them.
+fn tls_port_of_go() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+    std::thread::spawn(move || {
+        while let Ok((mut connection, _)) = listener.accept() {
+            let mut request = [0; 4096];
+            let _ = connection.read(&mut request);
+            let answer = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n";
+            let _ = connection.write_all(answer);
+        }
+    });
+    endpoint
 }
 
 #[tokio::test]
