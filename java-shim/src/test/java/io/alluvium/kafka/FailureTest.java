@@ -100,6 +100,8 @@ final class FailureTest {
         assertTrue(failure instanceof IOException || failure instanceof RemoteStorageException, failure::toString);
         assertEquals(0, openStreams());
         server.faults("[]");
+        // What was corrupt is not asked for again within a second.
+        Thread.sleep(1_100);
         segment.assertReadableFrom(manager);
     }
 
