@@ -100,14 +100,14 @@ impl BufferPool {
                 .iter()
                 .position(|buffer| (capacity..=capacity + SLACK_BYTES).contains(&buffer.capacity()));
             let reused = fitting.map(|position| idle.swap_remove(position));
-            self.trim(&mut idle);
+            self.trim(&mut idle, 0);
             reused
         };
         let bytes = reused.unwrap_or_else(|| Vec::with_capacity(capacity));
         PooledBuffer {
             bytes,
             pool: Arc::clone(self),
-            reservation: Some(reservation),
+            _reservation: reservation,
         }
     }
 
@@ -116,14 +116,18 @@ impl BufferPool {
         self.lock().clear();
     }
 
+    /// Takes a buffer back whose bytes are still reserved.
     fn put_back(&self, buffer: Vec<u8>) {
+        let reserved = buffer.capacity() as u64;
         let mut idle = self.lock();
         idle.push(buffer);
-        self.trim(&mut idle);
+        self.trim(&mut idle, reserved);
     }
 
-    fn trim(&self, idle: &mut Vec<Vec<u8>>) {
-        let room = self.budget.total().saturating_sub(self.budget.in_use());
+    /// Frees idle buffers until they fit beside what is reserved, `counted` bytes of which are idle already.
+    fn trim(&self, idle: &mut Vec<Vec<u8>>, counted: u64) {
+        let reserved = self.budget.in_use().saturating_sub(counted);
+        let room = self.budget.total().saturating_sub(reserved);
         let mut held: u64 = idle.iter().map(|buffer| buffer.capacity() as u64).sum();
         while held > room {
             let Some(freed) = idle.pop() else { return };
@@ -141,7 +145,8 @@ impl BufferPool {
 pub(crate) struct PooledBuffer {
     pub(crate) bytes: Vec<u8>,
     pool: Arc<BufferPool>,
-    reservation: Option<Reservation>,
+    /// Given back after the buffer, by the order of drops: whoever waits for the bytes finds this buffer, and makes no other.
+    _reservation: Reservation,
 }
 
 impl PooledBuffer {
@@ -161,8 +166,6 @@ impl Drop for PooledBuffer {
     fn drop(&mut self) {
         let mut buffer = std::mem::take(&mut self.bytes);
         buffer.clear();
-        // First, or the buffer would count twice against the budget.
-        self.reservation = None;
         self.pool.put_back(buffer);
     }
 }
