@@ -129,14 +129,6 @@ impl Engine {
         }
     }
 
-    /// An instance over a store that is open already and not probed; where `config` says it is does not matter then.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Internal`] when the machine gives no threads.
-    pub fn with_store(config: Config, base: Arc<dyn ObjectStore>) -> Result<Arc<Self>> {
-        Ok(Self::assemble(config, base, Arc::default(), runtime()?))
-    }
-
     fn assemble(
         config: Config,
         base: Arc<dyn ObjectStore>,

@@ -385,19 +385,7 @@ fn a_segment_deleted_by_another_broker_is_found_out() {
 #[test]
 fn what_the_store_finishes_after_a_failed_copy_is_removed_later() {
     let (source, server) = (tempdir().unwrap(), server());
-    let defaults = alluvium_testkit::s3_server::S3ServerConfig::default();
-    let settings = [
-        ("s3.endpoint", server.endpoint()),
-        ("s3.bucket", defaults.buckets[0].as_str()),
-        ("s3.access.key.id", defaults.access_key.as_str()),
-        ("s3.secret.access.key", defaults.secret_key.as_str()),
-        ("key.prefix", "tier/"),
-    ];
-    let settings = settings
-        .iter()
-        .chain(QUICK)
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    let mut config = alluvium_engine::config::Config::parse(settings.collect()).unwrap();
+    let mut config = alluvium_engine::config::Config::parse(settings_for(&server, QUICK)).unwrap();
     config.janitor_distances = vec![Duration::from_millis(700), Duration::from_millis(10)];
     let engine = alluvium_engine::Engine::with_config(config).unwrap();
     let segment = TestSegment::write(source.path(), 1, 12 * MIB).unwrap();

@@ -178,7 +178,7 @@ impl Config {
             fetch_timeout: settings.duration("fetch.timeout.ms")?,
             delete_timeout: settings.duration("delete.timeout.ms")?,
             close_timeout: settings.duration("close.timeout.ms")?,
-            startup_probe: match settings.choice("startup.probe")? {
+            startup_probe: match settings.text("startup.probe")? {
                 "read" => StartupProbe::Read,
                 "off" => StartupProbe::Off,
                 _ => StartupProbe::Write,
@@ -188,7 +188,7 @@ impl Config {
 }
 
 fn store(settings: &Settings) -> Result<StoreConfig> {
-    if settings.choice("storage.type")? == "file" {
+    if settings.text("storage.type")? == "file" {
         return Ok(StoreConfig::File(FileConfig {
             root: PathBuf::from(settings.required("file.path", "storage.type=file")?),
         }));
@@ -250,7 +250,7 @@ fn credentials(settings: &Settings) -> Result<CredentialsSource> {
     };
     let is_set = |key| settings.optional(key).is_some();
     let has_static = is_set("s3.access.key.id") || is_set("s3.secret.access.key");
-    match settings.choice("s3.credentials.provider")? {
+    match settings.text("s3.credentials.provider")? {
         "static" => static_keys(),
         "file" => key_file(),
         "environment" => Ok(CredentialsSource::Environment),

@@ -57,10 +57,6 @@ impl Settings {
         }
     }
 
-    pub(super) fn choice(&self, name: &'static str) -> Result<&str> {
-        self.text(name)
-    }
-
     pub(super) fn flag(&self, name: &'static str) -> Result<bool> {
         Ok(self.text(name)? == "true")
     }

@@ -16,7 +16,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) fn on_directory(root: &Path, extra: &[(&str, &str)]) -> Arc<Engine> {
     let root = root.to_str().unwrap();
-    open(&[&[("storage.type", "file"), ("file.path", root)], extra].concat()).unwrap()
+    Engine::open(merged(
+        &[&[("storage.type", "file"), ("file.path", root)], extra].concat(),
+    ))
+    .unwrap()
 }
 
 pub(crate) fn server() -> S3Server {
@@ -24,6 +27,11 @@ pub(crate) fn server() -> S3Server {
 }
 
 pub(crate) fn on_server(server: &S3Server, extra: &[(&str, &str)]) -> Arc<Engine> {
+    Engine::open(settings_for(server, extra)).unwrap()
+}
+
+/// Settings of an instance on `server`.
+pub(crate) fn settings_for(server: &S3Server, extra: &[(&str, &str)]) -> Vec<(String, String)> {
     let defaults = S3ServerConfig::default();
     let settings = [
         ("s3.endpoint", server.endpoint()),
@@ -32,18 +40,16 @@ pub(crate) fn on_server(server: &S3Server, extra: &[(&str, &str)]) -> Arc<Engine
         ("s3.secret.access.key", defaults.secret_key.as_str()),
         ("key.prefix", "tier/"),
     ];
-    open(&[&settings, extra].concat()).unwrap()
+    merged(&[&settings, extra].concat())
 }
 
-/// Opens an instance; a key that comes twice counts as the later says.
-pub(crate) fn open(settings: &[(&str, &str)]) -> Result<Arc<Engine>> {
+/// A key that comes twice counts as the later says.
+fn merged(settings: &[(&str, &str)]) -> Vec<(String, String)> {
     let merged: std::collections::BTreeMap<_, _> = settings.iter().copied().collect();
-    Engine::open(
-        merged
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .collect(),
-    )
+    merged
+        .into_iter()
+        .map(|(key, value)| (key.to_owned(), value.to_owned()))
+        .collect()
 }
 
 pub(crate) fn metric(engine: &Engine, part: &str, name: &str) -> i64 {
