@@ -152,6 +152,13 @@ impl ChunkTable {
         Some(Crc32::recorded(chunk.stored_crc32, u64::from(chunk.stored_length)))
     }
 
+    /// Length and checksum of Kafka's bytes in a chunk; `None` when there is no such chunk.
+    pub fn plain_crc32_of(&self, index: ChunkIndex) -> Option<Crc32> {
+        let chunk = self.chunks.get(position(index))?;
+        let range = self.plain_range(index)?;
+        Some(Crc32::recorded(chunk.plain_crc32, range.end.0 - range.start.0))
+    }
+
     /// Length and checksum of the whole stored object, combined from the chunks.
     pub fn object_crc32(&self) -> Crc32 {
         self.chunks.iter().fold(Crc32::default(), |so_far, chunk| {

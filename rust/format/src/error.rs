@@ -43,6 +43,18 @@ pub enum FormatError {
         /// CRC-32 of the bytes.
         found: u32,
     },
+    /// Sealed bytes, or the place where they were found, are not what was sealed.
+    #[error("{what} is not what was sealed: it was changed or moved, or another data key belongs to it")]
+    NotAuthentic {
+        /// What was opened.
+        what: &'static str,
+    },
+    /// The data key of a segment cannot be had: its key pair is not configured, or another one has its name.
+    #[error("no data key: {reason}")]
+    NoDataKey {
+        /// Which key pair, and why not.
+        reason: String,
+    },
     /// A field or a relation between fields is out of the format's rules.
     #[error("malformed {what}: {reason}")]
     Malformed {

@@ -5,8 +5,8 @@
 //! description; this crate is its first reader and writer.
 //!
 //! # Flow
-//! A copy builds a [`ChunkTable`] while it reads Kafka's file, wraps it in a [`Manifest`] and encodes that. A fetch decodes the
-//! manifest, asks the table which stored range holds a plain range, and turns the bytes it gets into [`Verified`] ones.
+//! A copy turns chunks into stored ones by its [`Coding`], builds a [`ChunkTable`] of them, wraps it in a [`Manifest`] and encodes that.
+//! A fetch decodes the manifest, asks the table which stored range holds a plain range, and turns the bytes it gets into [`Verified`] ones.
 //!
 //! # Invariants
 //! * Positions in Kafka's segment ([`PlainPosition`]) and in the stored object ([`StoredPosition`]) are different types.
@@ -18,12 +18,15 @@
 
 mod checksum;
 mod chunk;
+mod codec;
+mod coding;
 mod custom_metadata;
 mod error;
 mod index;
 mod keys;
 mod manifest;
 mod proto;
+mod seal;
 mod segment;
 mod uuid;
 mod verified;
@@ -32,11 +35,16 @@ pub use checksum::Crc32;
 pub use chunk::{
     CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Chunk, ChunkIndex, ChunkSize, ChunkTable, PlainPosition, StoredPosition,
 };
+pub use codec::{COMPRESSION_LEVELS, Codec, Compressor};
+pub use coding::{Coding, Encryption, WrappedKey};
 pub use custom_metadata::{CUSTOM_METADATA_BYTES_MAX, CustomMetadata};
 pub use error::FormatError;
 pub use index::IndexType;
 pub use keys::{KEY_PREFIX_BYTES_MAX, KeyPrefix, SegmentKeys};
-pub use manifest::{FORMAT_VERSION, IndexPayload, MANIFEST_BYTES_MAX, Manifest};
+pub use manifest::{
+    DataKeys, EncodedManifest, FORMAT_VERSION, INDEX_BYTES_MAX, IndexPayload, MANIFEST_BYTES_MAX, Manifest, NoKeys,
+};
+pub use seal::{DATA_KEY_BYTES, DataKey};
 pub use segment::{LeaderEpoch, SegmentMetadata, TopicName};
 pub use uuid::Uuid;
 pub use verified::{Unverified, Verified};
