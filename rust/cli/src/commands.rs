@@ -6,7 +6,7 @@ use alluvium_engine::{
     Engine,
     config::{Config, StartupProbe},
 };
-use alluvium_format::{ChunkIndex, IndexType, MANIFEST_BYTES_MAX, Manifest, Unverified};
+use alluvium_format::{ChunkIndex, Codec, IndexType, MANIFEST_BYTES_MAX, Manifest, Unverified};
 use alluvium_store::{Key, ObjectStore};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -42,7 +42,7 @@ pub(crate) fn list(settings: Settings, prefix: &str) -> Result<bool> {
     let (engine, key_prefix) = open(settings)?;
     let (mut segments, mut bytes) = (0u64, 0u64);
     for key in engine.block_on(manifest_keys(&*engine.store(), &absolute(&key_prefix, prefix)))? {
-        let manifest = engine.block_on(read_manifest(&*engine.store(), &key))?;
+        let manifest = engine.block_on(read_manifest(&engine, &key))?;
         println!("{}\t{key}", manifest.chunks().stored_length());
         segments += 1;
         bytes += manifest.chunks().stored_length();
@@ -58,7 +58,7 @@ pub(crate) fn show(settings: Settings, key: &str) -> Result<bool> {
         key.strip_suffix(LOG_SUFFIX)
             .map_or(key.clone(), |stem| format!("{stem}{MANIFEST_SUFFIX}")),
     )?;
-    let manifest = engine.block_on(read_manifest(&*engine.store(), &key))?;
+    let manifest = engine.block_on(read_manifest(&engine, &key))?;
     let (segment, chunks) = (manifest.segment(), manifest.chunks());
     println!("topic            {} ({})", segment.topic, segment.topic_id);
     println!("partition        {}", segment.partition);
@@ -85,6 +85,18 @@ pub(crate) fn show(settings: Settings, key: &str) -> Result<bool> {
         "chunks           {} of {} bytes",
         chunks.chunks().len(),
         chunks.chunk_size().bytes()
+    );
+    let coding = manifest.coding();
+    println!(
+        "stored           {}, {}",
+        match coding.codec {
+            Codec::None => "not compressed",
+            Codec::Zstd => "zstd",
+        },
+        match &coding.encryption {
+            None => "not encrypted".to_owned(),
+            Some(encryption) => format!("encrypted under the key pair {}", encryption.wrapped.key_id),
+        }
     );
     for epoch in &segment.leader_epochs {
         println!("leader epoch     {} from offset {}", epoch.epoch, epoch.start_offset);
@@ -119,7 +131,7 @@ pub(crate) fn verify(settings: Settings, beginnings: Vec<String>) -> Result<bool
     }
     let mut bad = 0u64;
     for key in &keys {
-        match engine.block_on(verify_segment(&*store, key)) {
+        match engine.block_on(verify_segment(&engine, key)) {
             Ok(bytes) => println!("ok\t{bytes}\t{key}"),
             Err(error) => {
                 bad += 1;
@@ -167,17 +179,18 @@ async fn manifest_keys(store: &dyn ObjectStore, prefix: &str) -> Result<Vec<Key>
     }
 }
 
-async fn read_manifest(store: &dyn ObjectStore, key: &Key) -> Result<Manifest> {
-    let object = store.get(key, None).await?;
+async fn read_manifest(engine: &Engine, key: &Key) -> Result<Manifest> {
+    let object = engine.store().get(key, None).await?;
     if object.object_length > MANIFEST_BYTES_MAX {
         return Err(format!("{key} has {} bytes and is no manifest", object.object_length).into());
     }
-    Ok(Manifest::decode(object.collect().await?)?)
+    Ok(Manifest::decode(object.collect().await?, engine.keys())?)
 }
 
 /// Reads every chunk and checks it; the bytes of the `.log` object.
-async fn verify_segment(store: &dyn ObjectStore, key: &Key) -> Result<u64> {
-    let manifest = read_manifest(store, key).await?;
+async fn verify_segment(engine: &Engine, key: &Key) -> Result<u64> {
+    let store = engine.store();
+    let manifest = read_manifest(engine, key).await?;
     let stem = key
         .as_str()
         .strip_suffix(MANIFEST_SUFFIX)
@@ -189,7 +202,7 @@ async fn verify_segment(store: &dyn ObjectStore, key: &Key) -> Result<u64> {
         return Err(format!("{log} has {found} bytes instead of {}", chunks.stored_length()).into());
     }
     for index in (0..).map(ChunkIndex) {
-        let (Some(range), Some(expected)) = (chunks.stored_range(index), chunks.stored_crc32(index)) else {
+        let Some(range) = chunks.stored_range(index) else {
             break;
         };
         let bytes = store
@@ -197,7 +210,7 @@ async fn verify_segment(store: &dyn ObjectStore, key: &Key) -> Result<u64> {
             .await?
             .collect()
             .await?;
-        Unverified::new(bytes).verify(|| format!("chunk {}", index.0), expected)?;
+        manifest.restore_chunk(index, Unverified::new(bytes))?;
     }
     Ok(found)
 }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 
 /// Bytes per permit: the semaphore counts in u32, a budget may be larger.
 const PERMIT_BYTES: u64 = 4096;
@@ -56,6 +56,12 @@ impl Budget {
             .saturating_sub(self.permits.available_permits() as u64 * PERMIT_BYTES)
     }
 
+    /// Takes `bytes` when they are free at this moment.
+    pub fn try_reserve(&self, bytes: u64) -> Option<Reservation> {
+        let permit = Arc::clone(&self.permits).try_acquire_many_owned(self.permits_of(bytes));
+        permit.ok().map(|permit| Reservation { _permit: permit })
+    }
+
     /// Waits for `bytes`; a request over the whole budget gets the whole budget, so that it can be served at all.
     ///
     /// # Cancel safety
@@ -64,12 +70,15 @@ impl Budget {
     /// # Errors
     /// [`crate::ErrorKind::Closed`] when the instance closes.
     pub async fn reserve(&self, bytes: u64) -> Result<Reservation> {
-        let permits = u32::try_from(bytes.min(self.total).div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
         let permit = Arc::clone(&self.permits)
-            .acquire_many_owned(permits)
+            .acquire_many_owned(self.permits_of(bytes))
             .await
             .map_err(|_| Error::closed())?;
         Ok(Reservation { _permit: permit })
+    }
+
+    fn permits_of(&self, bytes: u64) -> u32 {
+        u32::try_from(bytes.min(self.total).div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX)
     }
 }
 
@@ -80,7 +89,7 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     budget: Arc<Budget>,
-    idle: Mutex<Vec<Vec<u8>>>,
+    idle: Mutex<Vec<Box<[u8]>>>,
 }
 
 impl BufferPool {
@@ -91,21 +100,23 @@ impl BufferPool {
         })
     }
 
-    /// An empty buffer with room for at least `capacity` bytes, which `reservation` covers.
+    /// An empty buffer with room for `capacity` bytes, which `reservation` covers.
     pub(crate) fn take(self: &Arc<Self>, capacity: usize, reservation: Reservation) -> PooledBuffer {
         let reused = {
             let mut idle = self.lock();
             // One that is much larger would hold more than was reserved.
             let fitting = idle
                 .iter()
-                .position(|buffer| (capacity..=capacity + SLACK_BYTES).contains(&buffer.capacity()));
+                .position(|buffer| (capacity..=capacity + SLACK_BYTES).contains(&buffer.len()));
             let reused = fitting.map(|position| idle.swap_remove(position));
             self.trim(&mut idle, 0);
             reused
         };
-        let bytes = reused.unwrap_or_else(|| Vec::with_capacity(capacity));
         PooledBuffer {
-            bytes,
+            // Zeroed by the kernel, and only once.
+            bytes: reused.unwrap_or_else(|| vec![0; capacity].into_boxed_slice()),
+            capacity,
+            filled: 0,
             pool: Arc::clone(self),
             _reservation: reservation,
         }
@@ -117,25 +128,25 @@ impl BufferPool {
     }
 
     /// Takes a buffer back whose bytes are still reserved.
-    fn put_back(&self, buffer: Vec<u8>) {
-        let reserved = buffer.capacity() as u64;
+    fn put_back(&self, buffer: Box<[u8]>) {
+        let reserved = buffer.len() as u64;
         let mut idle = self.lock();
         idle.push(buffer);
         self.trim(&mut idle, reserved);
     }
 
     /// Frees idle buffers until they fit beside what is reserved, `counted` bytes of which are idle already.
-    fn trim(&self, idle: &mut Vec<Vec<u8>>, counted: u64) {
+    fn trim(&self, idle: &mut Vec<Box<[u8]>>, counted: u64) {
         let reserved = self.budget.in_use().saturating_sub(counted);
         let room = self.budget.total().saturating_sub(reserved);
-        let mut held: u64 = idle.iter().map(|buffer| buffer.capacity() as u64).sum();
+        let mut held: u64 = idle.iter().map(|buffer| buffer.len() as u64).sum();
         while held > room {
             let Some(freed) = idle.pop() else { return };
-            held -= freed.capacity() as u64;
+            held -= freed.len() as u64;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Vec<u8>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -143,14 +154,31 @@ impl BufferPool {
 /// A buffer that goes back to its pool, and its bytes to the budget.
 #[derive(Debug)]
 pub(crate) struct PooledBuffer {
-    pub(crate) bytes: Vec<u8>,
+    bytes: Box<[u8]>,
+    capacity: usize,
+    filled: usize,
     pool: Arc<BufferPool>,
     /// Given back after the buffer, by the order of drops: whoever waits for the bytes finds this buffer, and makes no other.
     _reservation: Reservation,
 }
 
 impl PooledBuffer {
-    /// Shares the filled buffer without a copy; the last user gives it back.
+    /// Bytes that still fit in.
+    pub(crate) fn room(&self) -> usize {
+        self.capacity - self.filled
+    }
+
+    /// Lets `fill` write the next `length` bytes, which must fit in, and counts them if it succeeds.
+    pub(crate) fn fill<T>(&mut self, length: usize, fill: impl FnOnce(&mut [u8]) -> Result<T>) -> Result<T> {
+        let end = self.filled + length;
+        let room = self.bytes.get_mut(self.filled..end).filter(|_| end <= self.capacity);
+        let room = room.ok_or_else(|| Error::new(ErrorKind::Internal, "more bytes than a buffer has room for"))?;
+        let filled = fill(room)?;
+        self.filled = end;
+        Ok(filled)
+    }
+
+    /// Shares the filled bytes without a copy; the last user gives the buffer back.
     pub(crate) fn share(self) -> Bytes {
         Bytes::from_owner(self)
     }
@@ -158,15 +186,13 @@ impl PooledBuffer {
 
 impl AsRef<[u8]> for PooledBuffer {
     fn as_ref(&self) -> &[u8] {
-        &self.bytes
+        self.bytes.get(..self.filled).unwrap_or_default()
     }
 }
 
 impl Drop for PooledBuffer {
     fn drop(&mut self) {
-        let mut buffer = std::mem::take(&mut self.bytes);
-        buffer.clear();
-        self.pool.put_back(buffer);
+        self.pool.put_back(std::mem::take(&mut self.bytes));
     }
 }
 
@@ -201,7 +227,13 @@ mod tests {
         let budget = Arc::new(Budget::new(1 << 20));
         let pool = BufferPool::new(Arc::clone(&budget));
         let mut buffer = pool.take(1000, budget.reserve(1000).await.unwrap());
-        buffer.bytes.extend_from_slice(b"abc");
+        buffer
+            .fill(3, |room| {
+                room.copy_from_slice(b"abc");
+                Ok(())
+            })
+            .unwrap();
+        assert!(buffer.fill(998, |_| Ok(())).is_err(), "over its room");
         let shared = buffer.share();
         let part = shared.slice(1..);
         drop(shared);
@@ -209,14 +241,14 @@ mod tests {
         drop(part);
         assert_eq!(budget.in_use(), 0);
         let again = pool.take(10, budget.reserve(10).await.unwrap());
-        assert!(again.bytes.capacity() >= 1000 && again.bytes.is_empty());
+        assert!(again.bytes.len() >= 1000 && again.as_ref().is_empty() && again.room() == 10);
     }
 
     #[tokio::test]
     async fn idle_buffers_and_reserved_bytes_never_pass_the_budget_together() {
         let budget = Arc::new(Budget::new(1 << 20));
         let pool = BufferPool::new(Arc::clone(&budget));
-        let idle = || pool.lock().iter().map(|buffer| buffer.capacity() as u64).sum::<u64>();
+        let idle = || pool.lock().iter().map(|buffer| buffer.len() as u64).sum::<u64>();
         let mut small = Vec::new();
         for _ in 0..4 {
             small.push(pool.take(200_000, budget.reserve(200_000).await.unwrap()));

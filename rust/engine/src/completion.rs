@@ -137,6 +137,17 @@ pub(crate) async fn contained<T>(work: impl Future<Output = Result<T>>) -> Resul
     }
 }
 
+/// Runs file I/O or long computing where it may block; a panic in it is an error.
+pub(crate) async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
+    match tokio::task::spawn_blocking(work).await {
+        Ok(outcome) => outcome,
+        Err(error) => match error.try_into_panic() {
+            Ok(payload) => Err(Error::panic(payload.as_ref())),
+            Err(_) => Err(Error::closed()),
+        },
+    }
+}
+
 struct Guard<T>(Arc<Completion<T>>);
 
 impl<T> Drop for Guard<T> {

@@ -177,6 +177,7 @@ impl From<FormatError> for Error {
             FormatError::UnknownVersion { .. } | FormatError::UnknownFeatures { .. } => {
                 Error::new(ErrorKind::Unsupported, format!("{error}; upgrade this broker's plugin"))
             }
+            FormatError::NoDataKey { .. } => Error::new(ErrorKind::Config, error.to_string()),
             _ => Error::new(ErrorKind::Corrupt, error.to_string()),
         }
     }

@@ -21,7 +21,7 @@ use std::{
     time::Duration,
 };
 
-use alluvium_format::IndexType;
+use alluvium_format::{DataKeys, IndexType};
 use alluvium_store::{
     ObjectStore, StoreResult,
     file::FileStore,
@@ -35,11 +35,12 @@ use crate::{
     CopyRequest, Error, ErrorKind, Outcome, Result, SegmentRef, Task,
     budget::{Budget, BufferPool},
     cache::Cache,
-    completion::Completion,
+    completion::{Completion, blocking},
     config::{Config, StoreConfig},
+    keyring::KeyRing,
     metrics::{Metrics, Sources},
     ops, probe,
-    write::Janitor,
+    write::{Janitor, Workshop},
 };
 
 /// The release.
@@ -84,6 +85,8 @@ pub(crate) struct Shared {
     pub(crate) uploads: Arc<Budget>,
     pub(crate) loads: Budget,
     pub(crate) buffers: Arc<BufferPool>,
+    pub(crate) workshop: Arc<Workshop>,
+    pub(crate) keys: KeyRing,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) closing: CancellationToken,
     pub(crate) janitor: Janitor,
@@ -121,7 +124,7 @@ impl Engine {
         let runtime = runtime()?;
         let store_metrics = Arc::new(StoreMetrics::default());
         match runtime.block_on(open_store(&config, &store_metrics)) {
-            Ok(base) => Ok(Self::assemble(config, base, store_metrics, runtime)),
+            Ok((base, keys)) => Ok(Self::assemble(config, base, keys, store_metrics, runtime)),
             Err(error) => {
                 runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
                 Err(error)
@@ -132,6 +135,7 @@ impl Engine {
     fn assemble(
         config: Config,
         base: Arc<dyn ObjectStore>,
+        keys: KeyRing,
         store_metrics: Arc<StoreMetrics>,
         runtime: Runtime,
     ) -> Arc<Self> {
@@ -148,6 +152,12 @@ impl Engine {
                 .min(config.fetch_timeout.mul_f32(FETCH_REQUEST_SHARE)),
             ..config.policies.clone()
         };
+        let workshop = Workshop::new(
+            config.upload_threads,
+            config.workshop_memory,
+            config.chunk_size,
+            config.compression_level,
+        );
         let uploads = Arc::new(Budget::new(config.upload_memory));
         let shared = Arc::new(Shared {
             store: layer::stack(Arc::clone(&base), config.policies.clone(), Arc::clone(&store_metrics)),
@@ -156,6 +166,8 @@ impl Engine {
             cache: Cache::new(config.cache_memory, Arc::clone(&metrics)),
             buffers: BufferPool::new(Arc::clone(&uploads)),
             uploads,
+            workshop,
+            keys,
             loads: Budget::new(config.load_memory),
             metrics,
             closing: CancellationToken::new(),
@@ -226,6 +238,11 @@ impl Engine {
     /// The store, under all its policies: for tools.
     pub fn store(&self) -> Arc<dyn ObjectStore> {
         Arc::clone(&self.shared.store)
+    }
+
+    /// The key pairs: for tools that read segments.
+    pub fn keys(&self) -> &dyn DataKeys {
+        &self.shared.keys
     }
 
     /// Runs a tool's future on the instance's runtime and waits for it.
@@ -316,7 +333,11 @@ fn runtime() -> Result<Runtime> {
 }
 
 /// Opens the store and tries it, each with a verdict on what to mend when it takes too long.
-async fn open_store(config: &Config, metrics: &Arc<StoreMetrics>) -> Result<Arc<dyn ObjectStore>> {
+async fn open_store(config: &Config, metrics: &Arc<StoreMetrics>) -> Result<(Arc<dyn ObjectStore>, KeyRing)> {
+    let keys = {
+        let encryption = config.encryption.clone();
+        blocking(move || KeyRing::load(&encryption)).await?
+    };
     let opening = async {
         let opened: StoreResult<Arc<dyn ObjectStore>> = match &config.store {
             StoreConfig::S3(s3) => S3Store::open(s3.clone()).await.map(|store| Arc::new(store) as _),
@@ -333,5 +354,5 @@ async fn open_store(config: &Config, metrics: &Arc<StoreMetrics>) -> Result<Arc<
     )
     .await
     .unwrap_or_else(|_| Err(probe::timed_out(config, PROBE_TIMEOUT)))?;
-    Ok(base)
+    Ok((base, keys))
 }

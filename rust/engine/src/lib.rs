@@ -22,6 +22,7 @@ mod completion;
 pub mod config;
 mod error;
 mod instance;
+mod keyring;
 pub mod metrics;
 mod ops;
 mod probe;

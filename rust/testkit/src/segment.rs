@@ -13,6 +13,15 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 /// Bytes written at a time.
 const PIECE: usize = 1 << 20;
 
+/// What a `.log` holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// Random bytes, as of producers that compress.
+    Noise,
+    /// Lines of JSON, as of producers that do not: zstd makes them about five times smaller.
+    Json,
+}
+
 /// A segment's files in a directory of the caller's, and what Kafka would say of it.
 #[derive(Clone, Debug)]
 pub struct TestSegment {
@@ -38,10 +47,21 @@ impl TestSegment {
     /// # Errors
     /// What the file system answers.
     pub fn write(directory: &Path, seed: u64, size: u64) -> io::Result<Self> {
+        Self::write_content(directory, seed, size, Content::Noise)
+    }
+
+    /// The same with a `.log` of that content.
+    ///
+    /// # Errors
+    /// What the file system answers.
+    pub fn write_content(directory: &Path, seed: u64, size: u64, content: Content) -> io::Result<Self> {
         let mut random = StdRng::seed_from_u64(seed);
         let base_offset = i64::try_from(seed % 1_000_000).unwrap_or(0) * 1000;
         let file = |suffix: &str| directory.join(format!("{base_offset:020}{suffix}"));
-        write_random(&file(".log"), size, &mut random)?;
+        match content {
+            Content::Noise => write_random(&file(".log"), size, &mut random)?,
+            Content::Json => write_json(&file(".log"), size, &mut random)?,
+        }
         // Kafka writes an index entry for every 4 KiB: 8 bytes an offset entry, 12 a time entry; a small segment has none.
         write_random(&file(".index"), size / 4096 * 8, &mut random)?;
         write_random(&file(".timeindex"), size / 4096 * 12, &mut random)?;
@@ -81,6 +101,27 @@ impl TestSegment {
     pub fn log_bytes(&self) -> io::Result<Vec<u8>> {
         fs::read(&self.log)
     }
+}
+
+fn write_json(path: &Path, size: u64, random: &mut StdRng) -> io::Result<()> {
+    const ACTIONS: [&str; 5] = ["view", "buy", "search", "login", "remove-from-cart"];
+    let mut file = BufWriter::with_capacity(PIECE, fs::File::create(path)?);
+    let mut left = size;
+    let mut sequence = 0u64;
+    while left > 0 {
+        sequence += 1 + random.next_u64() % 3;
+        let user = random.next_u64() % 1_000_000;
+        let action = ACTIONS[usize::try_from(random.next_u64() % 5).unwrap_or(0)];
+        let price = random.next_u64() % 100_000;
+        let line = format!(
+            "{{\"sequence\":{sequence},\"user_id\":\"user-{user:07}\",\"action\":\"{action}\",\"price_cents\":{price},\
+             \"currency\":\"EUR\",\"country\":\"DE\",\"user_agent\":\"Mozilla/5.0 (X11; Linux x86_64)\",\"successful\":true}}\n"
+        );
+        let length = usize::try_from(left).unwrap_or(usize::MAX).min(line.len());
+        file.write_all(&line.as_bytes()[..length])?;
+        left -= length as u64;
+    }
+    file.flush()
 }
 
 fn write_random(path: &Path, size: u64, random: &mut StdRng) -> io::Result<()> {

@@ -10,6 +10,7 @@
 //! # Not here
 //! Whether the store can be reached: see [`crate::probe`].
 
+mod encryption;
 mod table;
 mod values;
 
@@ -22,10 +23,11 @@ use alluvium_store::{
     s3::{CredentialsSource, S3Config, Secret},
 };
 
+pub use encryption::{EncryptionConfig, KeyPairFiles};
 pub use table::{KEYS, KeyDefinition, Owner, ValueType, markdown};
 use values::Settings;
 
-use crate::{Error, Result};
+use crate::{Error, Result, write::Workshop};
 
 /// A server that was only slow is done after the first, one that was away is back after the last.
 const JANITOR_DISTANCES: [Duration; 3] = [
@@ -33,6 +35,9 @@ const JANITOR_DISTANCES: [Duration; 3] = [
     Duration::from_secs(300),
     Duration::from_secs(1800),
 ];
+
+/// Most threads that compress and encrypt unless told otherwise.
+const UPLOAD_THREADS_MAX: usize = 8;
 
 /// Parts that must fit into the memory for uploads: one is sent while the next is read.
 const PARTS_MIN: u64 = 2;
@@ -49,6 +54,17 @@ pub enum StartupProbe {
     Read,
     /// Nothing: the broker starts although the store may be down.
     Off,
+}
+
+/// Compression of new segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compression {
+    /// None.
+    None,
+    /// zstd, always.
+    Zstd,
+    /// zstd where a sample of the segment says that it pays.
+    Auto,
 }
 
 /// Which store, and where.
@@ -86,6 +102,16 @@ pub struct Config {
     pub part_size: u64,
     /// Parts of one copy that are uploaded at the same time.
     pub upload_concurrency: usize,
+    /// Compression of new segments.
+    pub compression: Compression,
+    /// zstd level.
+    pub compression_level: i32,
+    /// Threads that compress and encrypt.
+    pub upload_threads: usize,
+    /// Key pairs.
+    pub encryption: EncryptionConfig,
+    /// Bytes that compression and encryption may take at once, beside [`Config::upload_memory`]; 0 when new segments are stored plain.
+    pub workshop_memory: u64,
     /// Bytes that uploads may hold at once.
     pub upload_memory: u64,
     /// Bytes that loads may hold at once: apart from the uploads', so that a slow upload never holds up a consumer.
@@ -130,7 +156,9 @@ impl Config {
             ));
         }
         let memory: u64 = settings.number("memory.budget.bytes")?;
-        let cache_memory: u64 = settings.optional_number("cache.memory.bytes")?.unwrap_or(memory / 2);
+        let cache_memory: u64 = settings
+            .optional_number("cache.memory.bytes")?
+            .unwrap_or((memory / 8 * 3).max(2 * chunk_size.bytes()));
         if (1..2 * chunk_size.bytes()).contains(&cache_memory) {
             let reason = format!(
                 "{cache_memory} holds less than two chunks of {} bytes; 0 turns the cache off",
@@ -139,20 +167,41 @@ impl Config {
             return Err(Error::config("cache.memory.bytes", reason));
         }
         let transfers = memory.saturating_sub(cache_memory);
-        let load_memory = (transfers / 4).max(LOADS_MIN * chunk_size.bytes());
-        let upload_memory = transfers.saturating_sub(load_memory);
-        if upload_memory < PARTS_MIN * part_size {
-            return Err(Error::config(
-                "memory.budget.bytes",
-                format!(
-                    "{memory} is too little: cache.memory.bytes takes {cache_memory}, loads {load_memory}, and uploads need \
-                     {PARTS_MIN} parts of upload.part.size.bytes ({part_size}); set it to at least {}",
-                    cache_memory
-                        .saturating_add(load_memory)
-                        .saturating_add(PARTS_MIN * part_size)
-                ),
-            ));
+        let load_memory = (transfers / 5).max(LOADS_MIN * chunk_size.bytes());
+        let for_uploads = transfers.saturating_sub(load_memory);
+        let compression = match settings.text("compression.type")? {
+            "zstd" => Compression::Zstd,
+            "auto" => Compression::Auto,
+            _ => Compression::None,
+        };
+        let compression_level = settings.number("compression.level")?;
+        let upload_threads = settings
+            .optional_number("upload.threads")?
+            .unwrap_or_else(upload_threads);
+        let encryption = encryption::encryption(&settings)?;
+        let is_coded = compression != Compression::None || encryption.active.is_some();
+        let bench = if is_coded {
+            Workshop::bench_bytes(chunk_size, compression_level)
+        } else {
+            0
+        };
+        let least = PARTS_MIN * part_size + bench;
+        if for_uploads < least {
+            let least_in_all =
+                cache_memory.saturating_add((least + least / 4 + 4).max(least + LOADS_MIN * chunk_size.bytes()));
+            let reason = format!(
+                "{memory} is too little: cache.memory.bytes takes {cache_memory}, loads {load_memory}, compression and encryption at least \
+                 {bench}, and uploads need {PARTS_MIN} parts of upload.part.size.bytes ({part_size}); set it to at least {least_in_all}"
+            );
+            return Err(Error::config("memory.budget.bytes", reason));
         }
+        let workshop_memory = if is_coded {
+            let most = (for_uploads / 2).min(for_uploads - PARTS_MIN * part_size);
+            Workshop::memory_for(upload_threads, most, chunk_size, compression_level)
+        } else {
+            0
+        };
+        let upload_memory = for_uploads - workshop_memory;
         let broker_id = settings
             .optional("broker.id")
             .or(settings.optional("node.id"))
@@ -166,6 +215,11 @@ impl Config {
             chunk_size,
             part_size,
             upload_concurrency: settings.number("upload.concurrency")?,
+            compression,
+            compression_level,
+            upload_threads,
+            encryption,
+            workshop_memory,
             upload_memory,
             load_memory,
             cache_memory,
@@ -185,6 +239,12 @@ impl Config {
             },
         })
     }
+}
+
+/// Half of the processors: the other half is the broker's.
+fn upload_threads() -> usize {
+    let processors = std::thread::available_parallelism().map_or(2, usize::from);
+    (processors / 2).clamp(1, UPLOAD_THREADS_MAX)
 }
 
 fn store(settings: &Settings) -> Result<StoreConfig> {

@@ -38,7 +38,8 @@ pub enum Owner {
 /// A setting, without the `rsm.config.` that Kafka strips.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyDefinition {
-    /// Lower-case words and dots: container images map environment variables to such names only.
+    /// Lower-case words and dots: container images map environment variables to such names only. One name stands for a family: its
+    /// `<id>` is any word.
     pub name: &'static str,
     /// Names that mean the same; those of Aiven's plugin.
     pub aliases: &'static [&'static str],
@@ -50,6 +51,24 @@ pub struct KeyDefinition {
     pub doc: &'static str,
     /// Who reads it.
     pub owner: Owner,
+}
+
+/// The part of a name that the operator chooses.
+const ID: &str = "<id>";
+
+impl KeyDefinition {
+    /// Whether `name` is this key's, an alias of it, or one of the family it stands for.
+    pub(super) fn matches(&self, name: &str) -> bool {
+        self.name == name || self.aliases.contains(&name) || self.id_in(name).is_some()
+    }
+
+    /// The word at the place of `<id>`: letters, digits, `.`, `_` and `-`.
+    pub(super) fn id_in<'name>(&self, name: &'name str) -> Option<&'name str> {
+        let (before, after) = self.name.split_once(ID)?;
+        let id = name.strip_prefix(before)?.strip_suffix(after)?;
+        let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        (!id.is_empty() && id.bytes().all(valid)).then_some(id)
+    }
 }
 
 const KIB: u64 = 1024;
@@ -95,6 +114,14 @@ pub static KEYS: &[KeyDefinition] = &[
     alias(&["storage.root"], key("file.path", ValueType::Path, None, "Root directory of storage.type=file. It must exist and be writable. Required then.")),
     key("key.prefix", ValueType::Text, Some(""), "Put before every object key as it is; end it with / to get a folder. At most 96 bytes of UTF-8. Without a / at its end it adds to the path component of the topic, which stores limit to 255 bytes. It can be changed at any time: a segment is found under the prefix it was written with."),
     alias(&["chunk.size"], key("chunk.size.bytes", ValueType::Number { min: 64 * KIB, max: 64 * MIB }, Some("4194304"), "Bytes of a segment that are checksummed, fetched and cached as one. A power of two. Applies to new segments.")),
+    key("compression.type", ValueType::Choice(&["none", "zstd", "auto"]), Some("none"), "Compression of the chunks of new segments. none: the object is Kafka's .log byte for byte. zstd: a frame a chunk; zstd -d restores the .log. auto: zstd for the segments of which a sample, taken from all over each of them, gets at least an eighth smaller; those that producers compressed seldom do."),
+    key("compression.level", ValueType::Number { min: 1, max: 19 }, Some("1"), "zstd level. Higher ones cost much more CPU time and memory, and gain little on most data."),
+    key("upload.threads", ValueType::Number { min: 1, max: 64 }, None, "Threads that compress and encrypt, over all copies. Unset: half of the machine's processors, at least 1 and at most 8."),
+    key("encryption.enabled", ValueType::Flag, Some("false"), "Encrypt new segments (AES-256-GCM, a key of its own for each segment, wrapped by the key pair encryption.key.pair.id). Segments that are encrypted already can be read as long as their key pair is configured."),
+    key("encryption.key.pair.id", ValueType::Text, None, "Which key pair new segments are encrypted with. Rotation: add a pair, name it here, keep the old one for as long as segments of it exist. Required for encryption.enabled=true."),
+    key("encryption.key.pairs", ValueType::Text, None, "The ids of all key pairs, separated by commas. May be left out; when set, each must have its files and no other may."),
+    key("encryption.key.pairs.<id>.private.key.file", ValueType::Path, None, "PEM file of an RSA private key of at least 2048 bits (PKCS#8 or PKCS#1). Read at the start."),
+    key("encryption.key.pairs.<id>.public.key.file", ValueType::Path, None, "PEM file of the public key. May be left out, since the private key holds it; when set, it must belong to the private key."),
     alias(&["storage.s3.bucket.name"], key("s3.bucket", ValueType::Text, None, "Bucket. Required for storage.type=s3; it is never created.")),
     alias(&["storage.s3.region"], key("s3.region", ValueType::Text, Some("us-east-1"), "Region that requests are signed for. Most S3 stores outside AWS take us-east-1.")),
     alias(&["storage.s3.endpoint.url"], key("s3.endpoint", ValueType::Text, None, "http://host:port or https://host:port of a store that is not AWS. Unset: AWS in s3.region.")),
@@ -108,10 +135,15 @@ pub static KEYS: &[KeyDefinition] = &[
     key("s3.profile.file", ValueType::Path, None, "Credentials file that holds the profile. Unset: the usual place."),
     key("s3.ca.file", ValueType::Path, None, "PEM bundle of the certificate authorities to trust. Unset: the system's."),
     key("s3.payload.signing.enabled", ValueType::Flag, Some("false"), "Sign the SHA-256 of every payload. A CRC-32 protects payloads in both cases; signing costs about 0.5 CPU seconds per GiB and is for stores that refuse unsigned payloads."),
+    key("s3.sse.type", ValueType::Choice(&["none", "sse-s3", "sse-kms"]), Some("none"), "Encryption by the store that each upload asks for. none: nothing is asked for, and the bucket's own default applies."),
+    key("s3.sse.kms.key.id", ValueType::Text, None, "Key of s3.sse.type=sse-kms. Unset: the store's default key."),
+    alias(&["storage.s3.storage.class"], key("s3.storage.class", ValueType::Text, None, "Storage class of new objects, such as STANDARD_IA. Archive classes are refused: their objects cannot be read without being restored. Unset: the bucket's default.")),
+    key("s3.object.tags", ValueType::Text, None, "Tags of new objects: name=value, separated by commas; at most 10."),
     alias(&["storage.s3.multipart.upload.part.size"], key("upload.part.size.bytes", ValueType::Number { min: 5 * MIB, max: GIB }, Some("16777216"), "Bytes of an upload part; a multiple of chunk.size.bytes. Smaller segments go up in one request.")),
-    key("upload.concurrency", ValueType::Number { min: 1, max: 64 }, Some("4"), "Parts of one segment that are uploaded at the same time."),
+    key("upload.concurrency", ValueType::Number { min: 1, max: 64 }, Some("8"), "Parts of one segment that are uploaded at the same time, as far as memory allows."),
+    key("upload.rate.limit.bytes.per.second", ValueType::Number { min: 128 * KIB, max: 1024 * GIB }, None, "Most bytes per second that all uploads of this broker send together; shaped evenly, also within a request. Unset: no limit."),
     key("memory.budget.bytes", ValueType::Number { min: 16 * MIB, max: 1024 * GIB }, Some("268435456"), "Native memory of the plugin: upload buffers, loads and cache together. It comes on top of the JVM's heap."),
-    alias(&["fetch.chunk.cache.size"], key("cache.memory.bytes", ValueType::Number { min: 0, max: 1024 * GIB }, None, "Part of memory.budget.bytes for the chunk cache. Unset: half of it.")),
+    alias(&["fetch.chunk.cache.size"], key("cache.memory.bytes", ValueType::Number { min: 0, max: 1024 * GIB }, None, "Part of memory.budget.bytes for the chunk cache. Unset: three eighths of it. Of the rest, four fifths are for uploads and one fifth for loads.")),
     key("connect.timeout.ms", TIMEOUT_MS, Some("3000"), "Limit of making a connection, TLS included."),
     alias(&["storage.s3.api.call.attempt.timeout"], key("request.attempt.timeout.ms", TIMEOUT_MS, Some("15000"), "Limit of one attempt of a request, without the time that its bytes take, and of silence within a body.")),
     alias(&["storage.s3.api.call.timeout"], key("request.timeout.ms", TIMEOUT_MS, Some("60000"), "Limit of a request with all its attempts, without the time that its bytes take.")),

@@ -31,7 +31,7 @@ fn every_default_is_in_its_own_range() {
     let config = s3(&[]).unwrap();
     assert_eq!(
         (config.cache_memory, config.upload_memory, config.load_memory),
-        (128 << 20, 96 << 20, 32 << 20)
+        (96 << 20, 128 << 20, 32 << 20)
     );
 }
 
@@ -41,6 +41,7 @@ fn names_are_lower_case_words_and_dots_and_come_once() {
     for key in KEYS {
         for name in std::iter::once(&key.name).chain(key.aliases) {
             assert!(seen.insert(*name), "{name} comes twice");
+            let name = name.replace("<id>", "id");
             assert!(
                 name.bytes()
                     .all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'.'),
@@ -117,11 +118,88 @@ fn every_error_names_its_key() {
         ),
         (&[("s3.bucket", "b"), ("copy.timeout.ms", "0")], "copy.timeout.ms"),
         (&[("s3.bucket", "b"), ("storage.s3.bucket.name", "c")], "s3.bucket"),
+        (&[("s3.bucket", "b"), ("compression.type", "lz4")], "compression.type"),
+        (&[("s3.bucket", "b"), ("compression.level", "22")], "compression.level"),
+        (
+            &[
+                ("s3.bucket", "b"),
+                ("compression.type", "zstd"),
+                ("compression.level", "19"),
+                ("memory.budget.bytes", "67108864"),
+            ],
+            "memory.budget.bytes",
+        ),
     ];
     for (pairs, key) in cases {
         let error = parse(pairs).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         assert!(error.message().contains(key), "{error} does not name {key}");
+    }
+}
+
+#[test]
+fn key_pairs_are_named_by_their_ids() {
+    const A: (&str, &str) = ("encryption.key.pairs.a.private.key.file", "/a.pem");
+    const B: (&str, &str) = ("encryption.key.pairs.2026-11.b.private.key.file", "/b.pem");
+    let on = [("encryption.enabled", "true"), ("encryption.key.pair.id", "a"), A, B];
+    let config = s3(&on).unwrap().encryption;
+    assert_eq!(config.active.as_deref(), Some("a"));
+    assert_eq!(config.pairs["2026-11.b"].private, PathBuf::from("/b.pem"));
+    let read_only = s3(&[A]).unwrap().encryption;
+    assert_eq!((read_only.active, read_only.pairs.len()), (None, 1));
+    assert!(s3(&[A, B, ("encryption.key.pairs", "2026-11.b, a")]).is_ok());
+
+    let wrong: &[(&[(&str, &str)], &str)] = &[
+        (&[("encryption.enabled", "true"), A], "encryption.key.pair.id"),
+        (
+            &[("encryption.enabled", "true"), ("encryption.key.pair.id", "b"), A],
+            "encryption.key.pair.id",
+        ),
+        (&[A, ("encryption.key.pairs", "a,b")], "encryption.key.pairs"),
+        (
+            &[A, B, ("encryption.key.pairs", "a")],
+            "encryption.key.pairs.2026-11.b.private.key.file",
+        ),
+        (
+            &[("encryption.key.pairs.a.public.key.file", "/a")],
+            "encryption.key.pairs.a.public.key.file",
+        ),
+        (
+            &[("encryption.key.pairs.a b.private.key.file", "/a")],
+            "encryption.key.pairs.a b.private.key.file",
+        ),
+        (
+            &[("encryption.key.pairs..private.key.file", "/a")],
+            "encryption.key.pairs..private.key.file",
+        ),
+    ];
+    for (pairs, key) in wrong {
+        let error = s3(pairs).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Config);
+        assert!(error.message().starts_with(key), "{error} does not name {key}");
+    }
+}
+
+#[test]
+fn compression_and_encryption_get_memory_of_their_own() {
+    let plain = s3(&[]).unwrap();
+    assert_eq!(plain.workshop_memory, 0);
+    let zstd = s3(&[("compression.type", "zstd"), ("upload.threads", "2")]).unwrap();
+    assert!(zstd.workshop_memory > 0);
+    assert_eq!(zstd.upload_memory + zstd.workshop_memory, plain.upload_memory);
+    let many = s3(&[("compression.type", "auto"), ("upload.threads", "64")]).unwrap();
+    assert!(many.workshop_memory <= plain.upload_memory / 2);
+}
+
+#[test]
+fn the_least_memory_that_an_error_names_is_enough() {
+    for coding in [("compression.type", "none"), ("compression.type", "zstd")] {
+        for cache in ["0", "20971520"] {
+            let settings = |memory: &str| s3(&[coding, ("cache.memory.bytes", cache), ("memory.budget.bytes", memory)]);
+            let error = settings("16777216").unwrap_err();
+            let least = error.message().rsplit(' ').next().unwrap();
+            settings(least).unwrap();
+        }
     }
 }
 

@@ -5,15 +5,18 @@ use super::*;
 /// The raw map, with every key known and every value of its type and in its range.
 pub(super) struct Settings {
     values: BTreeMap<&'static str, String>,
+    /// Of the keys that stand for a family: by that key and the id.
+    families: BTreeMap<(&'static str, String), String>,
 }
 
 impl Settings {
     pub(super) fn new(raw: Vec<(String, String)>) -> Result<Self> {
         let mut values = BTreeMap::new();
+        let mut families = BTreeMap::new();
         for (name, value) in raw {
             let definition = KEYS
                 .iter()
-                .find(|key| key.name == name || key.aliases.contains(&name.as_str()))
+                .find(|key| key.matches(&name))
                 .ok_or_else(|| unknown(&name))?;
             // An unset environment variable reaches us as an empty value; a prefix may be empty on purpose and is so by default.
             let value = value
@@ -26,6 +29,10 @@ impl Settings {
                 continue;
             }
             check(&name, definition.value_type, &value)?;
+            if let Some(id) = definition.id_in(&name) {
+                families.insert((definition.name, id.to_owned()), value);
+                continue;
+            }
             if values.insert(definition.name, value).is_some() {
                 return Err(Error::config(
                     &name,
@@ -33,12 +40,18 @@ impl Settings {
                 ));
             }
         }
-        Ok(Settings { values })
+        Ok(Settings { values, families })
     }
 
     /// The value as it was set.
     pub(super) fn optional(&self, name: &'static str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
+    }
+
+    /// The values of a key that stands for a family, by id.
+    pub(super) fn family(&self, name: &'static str) -> BTreeMap<&str, &str> {
+        let of_name = self.families.iter().filter(|((key, _), _)| *key == name);
+        of_name.map(|((_, id), value)| (id.as_str(), value.as_str())).collect()
     }
 
     /// The value as it was set, of a key that `why` asks for.

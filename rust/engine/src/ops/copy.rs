@@ -2,16 +2,20 @@
 
 use std::sync::Arc;
 
-use alluvium_format::{CustomMetadata, Manifest};
+use alluvium_format::{Codec, Coding, Compressor, CustomMetadata, Manifest};
 use tokio_util::sync::CancellationToken;
 
 use super::{CopyRequest, ObjectKeys, bounded};
 use crate::{
     ErrorKind, Result, VERSION,
-    completion::contained,
+    completion::{blocking, contained},
+    config::Compression,
     instance::Shared,
-    write::{IndexFiles, Janitor, SegmentFile, Upload},
+    write::{IndexFiles, Janitor, Parts, SegmentFile, Upload, choose_codec},
 };
+
+/// zstd level of indexes: they are small, and every cold fetch waits for them.
+const INDEX_LEVEL: i32 = 3;
 
 /// Copies a segment and returns the custom metadata for Kafka.
 ///
@@ -23,6 +27,7 @@ pub(crate) async fn copy(shared: &Arc<Shared>, request: CopyRequest, cancel: &Ca
     if shared.metrics.copy.running.get() <= 1 {
         // The last one of a burst gives the memory back.
         shared.buffers.clear();
+        shared.workshop.clear();
     }
     shared.metrics.copy.ended(&outcome, shared.metrics.clock);
     match outcome {
@@ -65,24 +70,34 @@ async fn copy_or_clean_up(shared: &Arc<Shared>, request: &CopyRequest, cancel: &
 async fn write_segment(shared: &Arc<Shared>, request: &CopyRequest, upload: &mut Upload) -> Result<Vec<u8>> {
     request.segment.metadata.check()?;
     let metadata = &request.segment.metadata;
-    let file = SegmentFile::open(&request.files.log, metadata.segment_size).await?;
+    let file = Arc::new(SegmentFile::open(&request.files.log, metadata.segment_size).await?);
     // Opened before the upload, since a missing index should not cost a gigabyte of traffic; read after it, since nothing may be held
     // while memory for parts is waited for.
     let indexes = IndexFiles::open(&request.files).await?;
-    let chunks = upload.send_log(file, metadata.segment_size).await?;
+    let coding = Coding {
+        codec: match shared.config.compression {
+            Compression::None => Codec::None,
+            Compression::Zstd => Codec::Zstd,
+            Compression::Auto => choose_codec(&file, shared.config.compression_level).await?,
+        },
+        encryption: shared.keys.new_encryption()?,
+    };
+    let parts = Parts::new(Arc::clone(shared), file, coding.clone(), metadata.segment_id);
+    let chunks = upload.send_log(parts).await?;
     let log_length = chunks.stored_length();
-    // Once as read, once in the manifest.
-    let _reserved = shared.uploads.reserve(2 * indexes.length()).await?;
+    // As read, as stored, and in the manifest.
+    let _reserved = shared.uploads.reserve(3 * indexes.length()).await?;
     let indexes = indexes.read(&request.files.leader_epochs).await?;
-    let manifest = Manifest::new(metadata.clone(), chunks, indexes, format!("alluvium {VERSION}"))?;
-    let object = manifest.encode()?;
+    let manifest = Manifest::new(metadata.clone(), chunks, coding, indexes, format!("alluvium {VERSION}"))?;
+    let encoded = blocking(move || Ok(manifest.encode(Some(&mut Compressor::new(INDEX_LEVEL)))?)).await?;
+    let manifest_length = encoded.object.len();
     let custom = CustomMetadata {
-        features: manifest.features(),
-        manifest_length: u32::try_from(object.len()).expect("a manifest has at most MANIFEST_BYTES_MAX bytes"),
+        features: encoded.features,
+        manifest_length: u32::try_from(manifest_length).expect("a manifest has at most MANIFEST_BYTES_MAX bytes"),
         log_length,
         prefix: shared.config.key_prefix.clone(),
     };
-    upload.send_manifest(object).await?;
+    upload.send_manifest(encoded.object).await?;
     // Kafka gives every attempt a new id; whoever does not must not be served what an earlier copy left in the cache.
     shared.cache.purge(metadata.segment_id, metadata.segment_size);
     Ok(custom.encode())

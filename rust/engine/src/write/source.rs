@@ -1,116 +1,69 @@
-//! Kafka's files, read once from front to back.
+//! Kafka's files.
 
 use std::{
     fs::File,
     io::{self, Read},
+    os::unix::fs::FileExt,
     path::{Path, PathBuf},
-    sync::Arc,
 };
 
-use alluvium_format::{Chunk, ChunkSize, Crc32, IndexPayload, IndexType};
-use alluvium_store::Payload;
+use alluvium_format::{INDEX_BYTES_MAX, IndexPayload, IndexType};
 use bytes::Bytes;
 
-use crate::{
-    Error, ErrorKind, Result, SegmentFiles,
-    budget::{BufferPool, PooledBuffer, Reservation},
-};
-
-/// Largest index that is read: Kafka's are 10 MiB by default (`segment.index.bytes`), and a manifest must hold five.
-const INDEX_BYTES_MAX: u64 = 64 * 1024 * 1024;
-
-/// A part of a segment, read and summed.
-pub(crate) struct Part {
-    pub(crate) payload: Payload,
-    pub(crate) chunks: Vec<Chunk>,
-}
+use crate::{Error, ErrorKind, Result, SegmentFiles, completion::blocking};
 
 /// The `.log` file of a segment. An open file survives that Kafka renames or deletes it.
+#[derive(Debug)]
 pub(crate) struct SegmentFile {
     file: File,
     path: PathBuf,
-    /// Bytes read so far, and bytes that Kafka announced.
-    position: u64,
-    announced: u64,
+    /// Bytes that Kafka announced.
+    length: u64,
 }
 
 impl SegmentFile {
-    /// Opens the file, which must have at least the `announced` bytes.
-    pub(crate) async fn open(path: &Path, announced: u64) -> Result<Self> {
+    /// Opens the file, which must have at least the announced `length` in bytes.
+    pub(crate) async fn open(path: &Path, length: u64) -> Result<Self> {
         let path = path.to_owned();
         blocking(move || {
-            let (file, length) = open_file(&path)?;
-            if length < announced {
-                return Err(shrunk(&path, length, announced));
+            let (file, found) = open_file(&path)?;
+            let file = SegmentFile { file, path, length };
+            if found < length {
+                Err(file.shrunk(found))
+            } else {
+                Ok(file)
             }
-            Ok(SegmentFile {
-                file,
-                path,
-                position: 0,
-                announced,
-            })
         })
         .await
     }
 
-    /// Reads the next `length` bytes into a pooled buffer and sums each chunk while it is warm.
-    pub(crate) async fn read_part(
-        mut self,
-        length: u64,
-        chunk_size: ChunkSize,
-        buffers: Arc<BufferPool>,
-        reservation: Reservation,
-    ) -> Result<(Self, Part)> {
-        blocking(move || {
-            let capacity = usize::try_from(length)
-                .map_err(|_| Error::new(ErrorKind::Internal, "a part over the address space"))?;
-            let mut buffer = buffers.take(capacity, reservation);
-            let part = self.fill(&mut buffer, length, chunk_size)?;
-            let payload = Payload::with_crc32(buffer.share(), part.0.value());
-            Ok((
-                self,
-                Part {
-                    payload,
-                    chunks: part.1,
-                },
-            ))
-        })
-        .await
+    /// Bytes that Kafka announced: what is copied.
+    pub(crate) fn length(&self) -> u64 {
+        self.length
     }
 
-    fn fill(&mut self, buffer: &mut PooledBuffer, length: u64, chunk_size: ChunkSize) -> Result<(Crc32, Vec<Chunk>)> {
-        let mut whole = Crc32::default();
-        let mut chunks = Vec::new();
-        while whole.length() < length {
-            let wanted = chunk_size.bytes().min(length - whole.length());
-            let begin = buffer.bytes.len();
-            (&mut self.file)
-                .take(wanted)
-                .read_to_end(&mut buffer.bytes)
-                .map_err(|error| Error::file(&self.path, &error))?;
-            let crc32 = Crc32::of(buffer.bytes.get(begin..).unwrap_or_default());
-            self.position += crc32.length();
-            if crc32.length() != wanted {
-                return Err(shrunk(&self.path, self.position, self.announced));
+    /// Fills `room` with the bytes from `position`. Blocks on the disk.
+    pub(crate) fn read_at(&self, position: u64, room: &mut [u8]) -> Result<()> {
+        let mut filled = 0;
+        while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+            let at = position + filled as u64;
+            match self.file.read_at(rest, at) {
+                Ok(0) => return Err(self.shrunk(at)),
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Error::file(&self.path, &error)),
             }
-            let stored_length = u32::try_from(wanted).expect("a chunk size is a u32");
-            chunks.push(Chunk {
-                stored_length,
-                stored_crc32: crc32.value(),
-                plain_crc32: crc32.value(),
-            });
-            whole = whole.then(crc32);
         }
-        Ok((whole, chunks))
+        Ok(())
     }
-}
 
-fn shrunk(path: &Path, found: u64, announced: u64) -> Error {
-    let path = path.display();
-    Error::new(
-        ErrorKind::Internal,
-        format!("{path} ends after {found} bytes instead of {announced}; nothing was copied"),
-    )
+    fn shrunk(&self, found: u64) -> Error {
+        let (path, length) = (self.path.display(), self.length);
+        Error::new(
+            ErrorKind::Internal,
+            format!("{path} ends after {found} bytes instead of {length}; nothing was copied"),
+        )
+    }
 }
 
 /// The index files of a segment, open, so that they survive that Kafka renames or deletes them.
@@ -187,15 +140,4 @@ fn open_file(path: &Path) -> Result<(File, u64)> {
         Ok((file, length))
     };
     open().map_err(|error| Error::file(path, &error))
-}
-
-/// Runs file I/O where it may block; a panic in it is an error.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-    match tokio::task::spawn_blocking(work).await {
-        Ok(outcome) => outcome,
-        Err(error) => match error.try_into_panic() {
-            Ok(payload) => Err(Error::panic(payload.as_ref())),
-            Err(_) => Err(Error::closed()),
-        },
-    }
 }

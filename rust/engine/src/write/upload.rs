@@ -11,14 +11,12 @@ use std::{
     time::Duration,
 };
 
-use alluvium_format::{ChunkTable, Crc32};
-use alluvium_store::{
-    ErrorKind as StoreKind, Key, ObjectStore, PART_NUMBER_MAX, Payload, StoreResult, UploadId, UploadedPart,
-};
+use alluvium_format::ChunkTable;
+use alluvium_store::{ErrorKind as StoreKind, Key, ObjectStore, Payload, StoreResult, UploadId, UploadedPart};
 use bytes::Bytes;
 use tokio::{sync::oneshot, task::JoinSet, time::Instant};
 
-use super::SegmentFile;
+use super::{Part, Parts};
 use crate::{Error, ErrorKind, Result, instance::Shared, ops::ObjectKeys};
 
 /// Limit of removing what a failed upload left.
@@ -65,18 +63,22 @@ impl Upload {
         self.upload_begun || self.log_touched || self.manifest_touched
     }
 
-    /// Sends the `.log` object: one put when it fits into a part, else parts in parallel.
-    pub(crate) async fn send_log(&mut self, file: SegmentFile, length: u64) -> Result<ChunkTable> {
-        let part_size = part_size(
-            length,
-            self.shared.config.part_size,
-            self.shared.config.chunk_size.bytes(),
-        );
-        if length <= part_size {
-            self.send_whole(file, length).await
-        } else {
-            self.send_parts(file, length, part_size).await
+    /// Sends the `.log` object: one put when it is one part, else parts in parallel.
+    pub(crate) async fn send_log(&mut self, mut parts: Parts) -> Result<ChunkTable> {
+        if parts.are_several() {
+            // The first is read while the store answers.
+            let (upload_id, first) = tokio::try_join!(self.begin(), parts.next(true))?;
+            return self.send_parts(upload_id, first, parts).await;
         }
+        let first = parts.next(true).await?;
+        if !first.is_last {
+            let upload_id = self.begin().await?;
+            return self.send_parts(upload_id, first, parts).await;
+        }
+        let (store, key) = (Arc::clone(&self.shared.store), self.keys.log.clone());
+        self.log_touched = true;
+        self.mutate(async move { store.put(&key, first.payload).await }).await?;
+        parts.into_table()
     }
 
     /// Sends the manifest, which makes the segment exist.
@@ -88,55 +90,39 @@ impl Upload {
             .await
     }
 
-    async fn send_whole(&mut self, file: SegmentFile, length: u64) -> Result<ChunkTable> {
-        let shared = Arc::clone(&self.shared);
-        let chunk_size = shared.config.chunk_size;
-        let reservation = shared.uploads.reserve(length).await?;
-        let (_, part) = file
-            .read_part(length, chunk_size, Arc::clone(&shared.buffers), reservation)
-            .await?;
-        let key = self.keys.log.clone();
-        self.log_touched = true;
-        self.mutate(async move { shared.store.put(&key, part.payload).await })
-            .await?;
-        Ok(ChunkTable::new(chunk_size, length, part.chunks)?)
-    }
-
-    async fn send_parts(&mut self, mut file: SegmentFile, length: u64, part_size: u64) -> Result<ChunkTable> {
-        let shared = Arc::clone(&self.shared);
-        let chunk_size = shared.config.chunk_size;
-        let upload_id = self.begin().await?;
-        let mut chunks = Vec::new();
-        let mut whole = Crc32::default();
+    async fn send_parts(&mut self, upload_id: UploadId, first: Part, mut parts: Parts) -> Result<ChunkTable> {
+        let concurrency = self.shared.config.upload_concurrency;
         let mut uploaded = Vec::new();
-        let mut number = 0;
-        while whole.length() < length {
-            while self.parts.len() >= shared.config.upload_concurrency {
-                uploaded.extend(self.next_part().await?);
-            }
-            let next = part_size.min(length - whole.length());
-            let reservation = shared.uploads.reserve(next).await?;
-            let (rest, part) = file
-                .read_part(next, chunk_size, Arc::clone(&shared.buffers), reservation)
-                .await?;
-            file = rest;
-            number += 1;
-            whole = whole.then(Crc32::recorded(part.payload.crc32(), next));
-            chunks.extend(part.chunks);
+        let mut number = 1;
+        let mut part = first;
+        loop {
+            let is_last = part.is_last;
             self.parts.spawn({
-                let (store, key, upload_id) = (Arc::clone(&shared.store), self.keys.log.clone(), upload_id.clone());
+                let (store, key, upload_id) =
+                    (Arc::clone(&self.shared.store), self.keys.log.clone(), upload_id.clone());
                 async move { store.upload_part(&key, &upload_id, number, part.payload).await }
             });
+            if is_last {
+                break;
+            }
+            while self.parts.len() >= concurrency {
+                parts.pause();
+                uploaded.extend(self.next_part().await?);
+            }
+            part = parts.next(self.parts.len() + 1 < concurrency).await?;
+            number += 1;
         }
         while !self.parts.is_empty() {
             uploaded.extend(self.next_part().await?);
         }
         uploaded.sort_unstable_by_key(|part| part.number);
-        let (store, key) = (Arc::clone(&shared.store), self.keys.log.clone());
+        let table = parts.into_table()?;
+        let whole = table.object_crc32().value();
+        let (store, key) = (Arc::clone(&self.shared.store), self.keys.log.clone());
         self.log_touched = true;
-        self.mutate(async move { store.complete_upload(&key, &upload_id, &uploaded, whole.value()).await })
+        self.mutate(async move { store.complete_upload(&key, &upload_id, &uploaded, whole).await })
             .await?;
-        Ok(ChunkTable::new(chunk_size, length, chunks)?)
+        Ok(table)
     }
 
     /// Begins the multipart upload. A lost answer may have left one that nobody knows the id of, so it is looked for by its key and
@@ -270,28 +256,4 @@ pub(crate) async fn abort_uploads(store: &dyn ObjectStore, key: &Key) -> StoreRe
         outcome = outcome.and(store.abort_upload(key, &upload).await);
     }
     outcome
-}
-
-/// Parts of this size are enough for S3's limit of 10,000; always whole chunks.
-fn part_size(length: u64, configured: u64, chunk_size: u64) -> u64 {
-    let needed = length.div_ceil(u64::from(PART_NUMBER_MAX)).next_multiple_of(chunk_size);
-    needed.max(configured)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ten_thousand_parts_always_suffice_and_hold_whole_chunks() {
-        const MIB: u64 = 1 << 20;
-        assert_eq!(part_size(1, 16 * MIB, 4 * MIB), 16 * MIB);
-        for length in [1 << 31, 200_000 * MIB, 200_000 * MIB + 1, 50 * MIB * 10_000] {
-            let size = part_size(length, 16 * MIB, 4 * MIB);
-            assert!(
-                length.div_ceil(size) <= 10_000 && size.is_multiple_of(4 * MIB),
-                "{length}: {size}"
-            );
-        }
-    }
 }

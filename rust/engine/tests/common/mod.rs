@@ -1,7 +1,5 @@
 //! What the tests of the engine share: an instance on a store, and the four operations as plain calls.
 
-#![expect(dead_code, reason = "each test binary uses its own part")]
-
 use std::{path::Path, sync::Arc, time::Duration};
 
 use alluvium_engine::{CopyRequest, Engine, Error, Outcome, Read, Reader, Result, SegmentFiles, SegmentRef, Task};
