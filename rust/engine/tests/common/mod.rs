@@ -28,6 +28,23 @@ pub(crate) fn on_server(server: &S3Server, extra: &[(&str, &str)]) -> Arc<Engine
     Engine::open(settings_for(server, extra)).unwrap()
 }
 
+/// Settings of the S3 store that the environment names (as `tests/tools/with-s3` does), else of the `server` that is started for it.
+pub(crate) fn environment_or(server: &mut Option<S3Server>) -> Vec<(String, String)> {
+    let Ok(endpoint) = std::env::var("ALLUVIUM_S3_ENDPOINT") else {
+        return settings_for(server.insert(self::server()), &[]);
+    };
+    let named =
+        |name: &str| std::env::var(name).unwrap_or_else(|_| panic!("{name} is needed with ALLUVIUM_S3_ENDPOINT"));
+    [
+        ("s3.endpoint", endpoint),
+        ("s3.bucket", named("ALLUVIUM_S3_BUCKET")),
+        ("s3.access.key.id", named("ALLUVIUM_S3_ACCESS_KEY")),
+        ("s3.secret.access.key", named("ALLUVIUM_S3_SECRET_KEY")),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .to_vec()
+}
+
 /// Settings of an instance on `server`.
 pub(crate) fn settings_for(server: &S3Server, extra: &[(&str, &str)]) -> Vec<(String, String)> {
     let defaults = S3ServerConfig::default();
