@@ -14,7 +14,7 @@ use std::{
     env, fs,
     io::{BufRead, BufReader},
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Child, ChildStdout, Command, Stdio},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -262,6 +262,8 @@ fn uploads(name: &str, target: &Target, segment: &TestSegment) {
 
 struct Proxy {
     process: Child,
+    /// Held open: the proxy still writes to it.
+    _output: BufReader<ChildStdout>,
     endpoint: String,
 }
 
@@ -287,7 +289,11 @@ impl Proxy {
             .read_line(&mut said)
             .unwrap();
         let endpoint = said.strip_prefix("READY ").unwrap().trim().to_owned();
-        Proxy { process, endpoint }
+        Proxy {
+            process,
+            _output: output,
+            endpoint,
+        }
     }
 }
 
