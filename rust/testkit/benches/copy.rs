@@ -285,9 +285,8 @@ impl Proxy {
             .spawn()
             .unwrap();
         let mut said = String::new();
-        BufReader::new(process.stdout.take().unwrap())
-            .read_line(&mut said)
-            .unwrap();
+        let mut output = BufReader::new(process.stdout.take().unwrap());
+        output.read_line(&mut said).unwrap();
         let endpoint = said.strip_prefix("READY ").unwrap().trim().to_owned();
         Proxy {
             process,
