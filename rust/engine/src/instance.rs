@@ -25,7 +25,7 @@ use alluvium_format::{DataKeys, IndexType};
 use alluvium_store::{
     ObjectStore, StoreResult,
     file::FileStore,
-    layer::{self, Policies, metrics::StoreMetrics},
+    layer::{self, Guards, Policies, metrics::StoreMetrics},
     s3::S3Store,
 };
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -79,8 +79,10 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn ObjectStore>,
     /// The same store for fetches: its requests end before the fetch does, so that the reason is told and not only the deadline.
     pub(crate) fetch_store: Arc<dyn ObjectStore>,
-    /// The same store with the short deadlines of a clean-up.
+    /// The same store with the short deadlines of a clean-up, tried also while it seems to be away.
     pub(crate) cleanup_store: Arc<dyn ObjectStore>,
+    /// Whether the store is there, and how much it can take.
+    pub(crate) guards: Guards,
     pub(crate) cache: Arc<Cache>,
     pub(crate) uploads: Arc<Budget>,
     pub(crate) loads: Budget,
@@ -158,10 +160,17 @@ impl Engine {
             config.chunk_size,
             config.compression_level,
         );
+        let guards = Guards::new(&config.policies);
         let uploads = Arc::new(Budget::new(config.upload_memory));
         let shared = Arc::new(Shared {
-            store: layer::stack(Arc::clone(&base), config.policies.clone(), Arc::clone(&store_metrics)),
-            fetch_store: layer::stack(Arc::clone(&base), fetch_policies, Arc::clone(&store_metrics)),
+            store: layer::guarded(
+                Arc::clone(&base),
+                config.policies.clone(),
+                Arc::clone(&store_metrics),
+                &guards,
+            ),
+            fetch_store: layer::guarded(Arc::clone(&base), fetch_policies, Arc::clone(&store_metrics), &guards),
+            guards,
             cleanup_store: layer::stack(base, cleanup_policies, store_metrics),
             cache: Cache::new(config.cache_memory, Arc::clone(&metrics)),
             buffers: BufferPool::new(Arc::clone(&uploads)),

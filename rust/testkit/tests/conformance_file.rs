@@ -1,6 +1,6 @@
 //! The conformance suite on a directory, and what only a directory can do wrong.
 
-use std::{fs, path::Path, sync::Arc};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use alluvium_store::{
     ErrorKind, Key, ObjectStore, Payload,
@@ -20,12 +20,15 @@ async fn fixture() -> Fixture {
     }
 }
 
-async fn open(root: &Path) -> FileStore {
-    FileStore::open(FileConfig {
+fn config(root: &Path) -> FileConfig {
+    FileConfig {
         root: root.to_path_buf(),
-    })
-    .await
-    .expect("an open store")
+        upload_bytes_per_second: None,
+    }
+}
+
+async fn open(root: &Path) -> FileStore {
+    FileStore::open(config(root)).await.expect("an open store")
 }
 
 fn key(text: &str) -> Key {
@@ -51,17 +54,13 @@ alluvium_testkit::conformance_suite!(fixture);
 async fn root_must_be_a_directory_that_exists() {
     let directory = TempDir::new().expect("a temporary directory");
     let absent = directory.path().join("absent");
-    let error = FileStore::open(FileConfig { root: absent.clone() })
-        .await
-        .expect_err("no such root");
+    let error = FileStore::open(config(&absent)).await.expect_err("no such root");
     assert_eq!(error.kind(), ErrorKind::BucketNotFound);
     assert!(error.detail().contains(&absent.display().to_string()), "{error}");
     assert!(!absent.try_exists().expect("a look"), "the root was created");
     let file = directory.path().join("file");
     fs::write(&file, b"x").expect("a file");
-    let error = FileStore::open(FileConfig { root: file })
-        .await
-        .expect_err("a file as root");
+    let error = FileStore::open(config(&file)).await.expect_err("a file as root");
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
 
@@ -398,4 +397,61 @@ async fn what_is_left_of_an_upload_is_found_and_removed() {
     );
     store.abort_upload(&key, &upload).await.expect("an abort");
     assert!(entries(directory.path()).is_empty(), "something is left");
+}
+
+#[tokio::test]
+async fn writes_together_keep_to_the_rate() {
+    const RATE: usize = 4 << 20;
+    let directory = TempDir::new().expect("a temporary directory");
+    let store = FileStore::open(FileConfig {
+        upload_bytes_per_second: Some(RATE as u64),
+        ..config(directory.path())
+    })
+    .await
+    .expect("an open store");
+    let payload = Payload::new(Bytes::from(vec![7; 1 << 20]));
+    let parted = key("parted");
+    let upload = store.create_upload(&parted).await.expect("an upload");
+    let begin = tokio::time::Instant::now();
+    let (one, two) = (key("one"), key("two"));
+    let (one, two, first, second) = tokio::join!(
+        store.put(&one, payload.clone()),
+        store.put(&two, payload.clone()),
+        store.upload_part(&parted, &upload, 1, payload.clone()),
+        store.upload_part(&parted, &upload, 2, payload.clone()),
+    );
+    // Four MiB, of which the bucket held a tenth.
+    assert!(begin.elapsed() >= Duration::from_millis(890), "{:?}", begin.elapsed());
+    one.expect("a put");
+    two.expect("a put");
+    let parts = [first.expect("a part"), second.expect("a part")];
+    let whole = Payload::new(Bytes::from(vec![7; 2 << 20]));
+    let completed = store.complete_upload(&parted, &upload, &parts, whole.crc32()).await;
+    completed.expect("an object");
+    let read = store.get(&parted, None).await.expect("an answer").collect().await;
+    assert_eq!(read.expect("a body"), *whole.bytes());
+}
+
+#[tokio::test]
+async fn a_paced_write_that_nobody_waits_for_ends_at_once() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let store = FileStore::open(FileConfig {
+        upload_bytes_per_second: Some(1000),
+        ..config(directory.path())
+    })
+    .await
+    .expect("an open store");
+    let slow = key("slow");
+    let put = store.put(&slow, Payload::new(Bytes::from(vec![7; 1 << 20])));
+    let limit = Duration::from_millis(200);
+    tokio::time::timeout(limit, put)
+        .await
+        .expect_err("it takes a quarter of an hour");
+    for _ in 0..100 {
+        if entries(directory.path()).is_empty() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("{:?} is left", entries(directory.path()));
 }

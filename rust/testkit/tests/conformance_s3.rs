@@ -7,7 +7,7 @@ use std::{any::Any, env, path::PathBuf, sync::Arc, time::Duration};
 
 use alluvium_store::{
     ErrorKind, Key, ObjectStore, Payload,
-    s3::{CredentialsSource, S3Config, S3Store, Secret},
+    s3::{CredentialsSource, S3Config, S3Store, Secret, ServerSideEncryption},
 };
 use alluvium_testkit::{
     conformance::Fixture,
@@ -30,6 +30,10 @@ fn config(endpoint: &str, bucket: &str, region: &str, access_key: &str, secret_k
         payload_signing: false,
         connect_timeout: Duration::from_secs(5),
         read_timeout: Duration::from_secs(30),
+        encryption: ServerSideEncryption::None,
+        storage_class: None,
+        tags: Vec::new(),
+        upload_bytes_per_second: None,
     }
 }
 

@@ -11,6 +11,7 @@
 //! Whether the store can be reached: see [`crate::probe`].
 
 mod encryption;
+mod store;
 mod table;
 mod values;
 
@@ -20,7 +21,7 @@ use alluvium_format::{ChunkSize, KeyPrefix};
 use alluvium_store::{
     file::FileConfig,
     layer::Policies,
-    s3::{CredentialsSource, S3Config, Secret},
+    s3::{CredentialsSource, S3Config, Secret, ServerSideEncryption},
 };
 
 pub use encryption::{EncryptionConfig, KeyPairFiles};
@@ -38,6 +39,11 @@ const JANITOR_DISTANCES: [Duration; 3] = [
 
 /// Most threads that compress and encrypt unless told otherwise.
 const UPLOAD_THREADS_MAX: usize = 8;
+
+const UPLOAD_RATE: &str = "upload.rate.limit.bytes.per.second";
+
+/// Copies at a time (Kafka's default of `remote.log.manager.copier.thread.pool.size`).
+const COPIERS: u64 = 10;
 
 /// Parts that must fit into the memory for uploads: one is sent while the next is read.
 const PARTS_MIN: u64 = 2;
@@ -69,6 +75,7 @@ pub enum Compression {
 
 /// Which store, and where.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "an instance has one")]
 pub enum StoreConfig {
     /// S3.
     S3(S3Config),
@@ -120,7 +127,9 @@ pub struct Config {
     pub cache_memory: u64,
     /// Attempts and deadlines of requests.
     pub policies: Policies,
-    /// Limit of a copy.
+    /// Bytes per second that all uploads send together, where limited.
+    pub upload_rate: Option<u64>,
+    /// Limit of a copy, without the time that `upload_rate` makes it take.
     pub copy_timeout: Duration,
     /// Limit of opening a stream, and of each chunk it waits for.
     pub fetch_timeout: Duration,
@@ -137,6 +146,14 @@ pub struct Config {
 }
 
 impl Config {
+    /// Limit of the copy of a segment of so many bytes. Where uploads are held to a rate, each of Kafka's copier threads has a share of it.
+    pub(crate) fn copy_limit(&self, bytes: u64) -> Duration {
+        let paced = self
+            .upload_rate
+            .map_or(0, |rate| bytes.saturating_mul(COPIERS) / rate.max(1));
+        self.copy_timeout + Duration::from_secs(paced)
+    }
+
     /// Parses Kafka's map.
     ///
     /// # Errors
@@ -202,6 +219,12 @@ impl Config {
             0
         };
         let upload_memory = for_uploads - workshop_memory;
+        let upload_rate = settings.optional_number(UPLOAD_RATE)?;
+        let policies = Policies {
+            attempt_timeout: settings.duration("request.attempt.timeout.ms")?,
+            operation_timeout: settings.duration("request.timeout.ms")?,
+            ..Policies::default()
+        };
         let broker_id = settings
             .optional("broker.id")
             .or(settings.optional("node.id"))
@@ -209,7 +232,7 @@ impl Config {
         Ok(Config {
             broker_id,
             janitor_distances: JANITOR_DISTANCES.to_vec(),
-            store: store(&settings)?,
+            store: store::store(&settings)?,
             key_prefix: KeyPrefix::new(settings.text("key.prefix")?)
                 .map_err(|error| Error::config("key.prefix", error))?,
             chunk_size,
@@ -223,11 +246,11 @@ impl Config {
             upload_memory,
             load_memory,
             cache_memory,
-            policies: Policies {
-                attempt_timeout: settings.duration("request.attempt.timeout.ms")?,
-                operation_timeout: settings.duration("request.timeout.ms")?,
-                ..Policies::default()
+            policies: match upload_rate {
+                Some(rate) => policies.paced(rate),
+                None => policies,
             },
+            upload_rate,
             copy_timeout: settings.duration("copy.timeout.ms")?,
             fetch_timeout: settings.duration("fetch.timeout.ms")?,
             delete_timeout: settings.duration("delete.timeout.ms")?,
@@ -245,86 +268,6 @@ impl Config {
 fn upload_threads() -> usize {
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     (processors / 2).clamp(1, UPLOAD_THREADS_MAX)
-}
-
-fn store(settings: &Settings) -> Result<StoreConfig> {
-    if settings.text("storage.type")? == "file" {
-        return Ok(StoreConfig::File(FileConfig {
-            root: PathBuf::from(settings.required("file.path", "storage.type=file")?),
-        }));
-    }
-    let endpoint = settings.optional("s3.endpoint").map(endpoint).transpose()?;
-    Ok(StoreConfig::S3(S3Config {
-        bucket: settings.required("s3.bucket", "storage.type=s3")?.to_owned(),
-        region: settings.text("s3.region")?.to_owned(),
-        path_style: settings
-            .optional_flag("s3.path.style.enabled")?
-            .unwrap_or(endpoint.is_some()),
-        endpoint,
-        credentials: credentials(settings)?,
-        ca_file: settings.optional("s3.ca.file").map(PathBuf::from),
-        payload_signing: settings.flag("s3.payload.signing.enabled")?,
-        connect_timeout: settings.duration("connect.timeout.ms")?,
-        read_timeout: settings.duration("request.attempt.timeout.ms")?,
-    }))
-}
-
-/// A URL of scheme, host and port: a path would change the bucket's address without a word.
-fn endpoint(text: &str) -> Result<String> {
-    let wrong = |reason: &str| {
-        Error::config(
-            "s3.endpoint",
-            format!("{reason}; write it as http://host:port or https://host:port"),
-        )
-    };
-    let host = text.strip_prefix("https://").or_else(|| text.strip_prefix("http://"));
-    let host = host.ok_or_else(|| wrong("it must begin with http:// or https://"))?;
-    let host = host.strip_suffix('/').unwrap_or(host);
-    if host.contains('@') {
-        return Err(wrong("it must not hold credentials"));
-    }
-    if host.is_empty() || host.contains(['/', '?', '#', ' ']) {
-        return Err(wrong(
-            "it must be a scheme, a host and optionally a port, and nothing else",
-        ));
-    }
-    Ok(text.strip_suffix('/').unwrap_or(text).to_owned())
-}
-
-fn credentials(settings: &Settings) -> Result<CredentialsSource> {
-    let static_keys = || -> Result<CredentialsSource> {
-        Ok(CredentialsSource::Static {
-            access_key_id: settings.required("s3.access.key.id", "a static key")?.to_owned(),
-            secret_access_key: Secret::new(settings.required("s3.secret.access.key", "a static key")?),
-            session_token: settings.optional("s3.session.token").map(Secret::new),
-        })
-    };
-    let key_file = || -> Result<CredentialsSource> {
-        Ok(CredentialsSource::KeyFile(PathBuf::from(
-            settings.required("s3.credentials.file", "s3.credentials.provider=file")?,
-        )))
-    };
-    let profile = || CredentialsSource::Profile {
-        name: settings.optional("s3.profile").map(str::to_owned),
-        file: settings.optional("s3.profile.file").map(PathBuf::from),
-    };
-    let is_set = |key| settings.optional(key).is_some();
-    let has_static = is_set("s3.access.key.id") || is_set("s3.secret.access.key");
-    match settings.text("s3.credentials.provider")? {
-        "static" => static_keys(),
-        "file" => key_file(),
-        "environment" => Ok(CredentialsSource::Environment),
-        "profile" => Ok(profile()),
-        "metadata" => Ok(CredentialsSource::Metadata),
-        _ if has_static && is_set("s3.credentials.file") => Err(Error::config(
-            "s3.credentials.file",
-            "it is set beside s3.access.key.id; remove one, or name one in s3.credentials.provider",
-        )),
-        _ if has_static => static_keys(),
-        _ if is_set("s3.credentials.file") => key_file(),
-        _ if is_set("s3.profile") || is_set("s3.profile.file") => Ok(profile()),
-        _ => Ok(CredentialsSource::Local),
-    }
 }
 
 #[cfg(test)]

@@ -147,7 +147,7 @@ pub static KEYS: &[KeyDefinition] = &[
     key("connect.timeout.ms", TIMEOUT_MS, Some("3000"), "Limit of making a connection, TLS included."),
     alias(&["storage.s3.api.call.attempt.timeout"], key("request.attempt.timeout.ms", TIMEOUT_MS, Some("15000"), "Limit of one attempt of a request, without the time that its bytes take, and of silence within a body.")),
     alias(&["storage.s3.api.call.timeout"], key("request.timeout.ms", TIMEOUT_MS, Some("60000"), "Limit of a request with all its attempts, without the time that its bytes take.")),
-    key("copy.timeout.ms", TIMEOUT_MS, Some("1800000"), "Limit of the copy of one segment. What was uploaded is removed when it passes."),
+    key("copy.timeout.ms", TIMEOUT_MS, Some("1800000"), "Limit of the copy of one segment; with upload.rate.limit.bytes.per.second, the time that ten such segments take at that rate is added. What was uploaded is removed when it passes."),
     key("fetch.timeout.ms", TIMEOUT_MS, Some("30000"), "Limit of opening a stream and of waiting for each chunk of it."),
     key("delete.timeout.ms", TIMEOUT_MS, Some("10000"), "Limit of the delete of one segment. Kafka deletes a topic's segments one after the other on a thread that it needs for other things."),
     key("close.timeout.ms", TIMEOUT_MS, Some("10000"), "Limit of closing: operations under way are cancelled and clean up within it."),

@@ -119,6 +119,25 @@ fn every_error_names_its_key() {
         (&[("s3.bucket", "b"), ("copy.timeout.ms", "0")], "copy.timeout.ms"),
         (&[("s3.bucket", "b"), ("storage.s3.bucket.name", "c")], "s3.bucket"),
         (&[("s3.bucket", "b"), ("compression.type", "lz4")], "compression.type"),
+        (&[("s3.bucket", "b"), ("s3.sse.type", "aes")], "s3.sse.type"),
+        (&[("s3.bucket", "b"), ("s3.sse.kms.key.id", "k")], "s3.sse.kms.key.id"),
+        (
+            &[("s3.bucket", "b"), ("s3.storage.class", "deep_archive")],
+            "s3.storage.class",
+        ),
+        (&[("s3.bucket", "b"), ("s3.object.tags", "team")], "s3.object.tags"),
+        (&[("s3.bucket", "b"), ("s3.object.tags", "a=1,a=2")], "s3.object.tags"),
+        (
+            &[
+                ("s3.bucket", "b"),
+                ("s3.object.tags", "a=,b=,c=,d=,e=,f=,g=,h=,i=,j=,k="),
+            ],
+            "s3.object.tags",
+        ),
+        (
+            &[("s3.bucket", "b"), ("upload.rate.limit.bytes.per.second", "1000")],
+            "upload.rate.limit.bytes.per.second",
+        ),
         (&[("s3.bucket", "b"), ("compression.level", "22")], "compression.level"),
         (
             &[
@@ -135,6 +154,41 @@ fn every_error_names_its_key() {
         assert_eq!(error.kind(), ErrorKind::Config, "{error}");
         assert!(error.message().contains(key), "{error} does not name {key}");
     }
+}
+
+#[test]
+fn what_objects_are_written_with_is_understood() {
+    let config = s3_config(&[
+        ("s3.sse.type", "sse-kms"),
+        ("s3.sse.kms.key.id", "alias/kafka"),
+        ("s3.storage.class", "STANDARD_IA"),
+        ("s3.object.tags", "team = data platform, cost=a=b,"),
+    ]);
+    assert_eq!(
+        config.encryption,
+        ServerSideEncryption::Kms {
+            key_id: Some("alias/kafka".to_owned())
+        }
+    );
+    assert_eq!(config.storage_class.as_deref(), Some("STANDARD_IA"));
+    let tag = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(config.tags, [tag("team", "data platform"), tag("cost", "a=b")]);
+    assert_eq!(
+        s3_config(&[("s3.sse.type", "sse-s3")]).encryption,
+        ServerSideEncryption::S3
+    );
+}
+
+#[test]
+fn a_rate_limit_gives_copies_the_time_that_it_costs_them() {
+    let config = s3(&[("upload.rate.limit.bytes.per.second", "1048576")]).unwrap();
+    assert_eq!(config.policies.writes_max, 1);
+    assert_eq!(
+        config.copy_limit(1 << 30),
+        config.copy_timeout + Duration::from_secs(10 * 1024)
+    );
+    let unlimited = s3(&[]).unwrap();
+    assert_eq!(unlimited.copy_limit(1 << 30), unlimited.copy_timeout);
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use alluvium_store::{ErrorKind as StoreKind, Operation};
 
-use super::{Sources, signed};
+use super::{Sources, count, signed};
 use crate::ErrorKind;
 
 /// How a value behaves.
@@ -110,6 +110,15 @@ pub static DEFINITIONS: &[Definition] = &[
     counter("store", "sent_bytes_total", "bytes", "Bytes of payloads sent.", |from| signed(from.store.operations.iter().map(|operation| operation.bytes_sent).sum())),
     counter("store", "received_bytes_total", "bytes", "Bytes of bodies received.", |from| signed(from.store.operations.iter().map(|operation| operation.bytes_received).sum())),
     gauge("store", "requests_running", "requests", "Requests under way.", |from| signed(from.store.in_flight())),
+    gauge("store", "away", "flag", "1 while the store counts as away: new copies are refused at once, other requests are held until it answers.", |from| i64::from(from.breaker.open)),
+    counter("store", "away_total", "outages", "How often the store went away.", |from| signed(from.breaker.opened)),
+    gauge("store", "requests_held", "requests", "Requests held until the store answers again.", |from| signed(from.breaker.held)),
+    gauge("store", "reads_limit", "requests", "GETs that may be under way at a time; lower than its maximum after the store asked for fewer.", |from| count(from.reads.limit)),
+    gauge("store", "reads_running", "requests", "GETs under way, with retries and bodies.", |from| count(from.reads.in_use)),
+    gauge("store", "reads_waiting", "requests", "GETs that wait for one under way to end.", |from| count(from.reads.waiting)),
+    gauge("store", "writes_limit", "requests", "Puts and parts that may be under way at a time; lower than its maximum after the store asked for fewer.", |from| count(from.writes.limit)),
+    gauge("store", "writes_running", "requests", "Puts and parts under way, with retries.", |from| count(from.writes.in_use)),
+    gauge("store", "writes_waiting", "requests", "Puts and parts that wait for one under way to end.", |from| count(from.writes.waiting)),
     counter("store", "not_found_errors_total", "errors", "Requests for an object that does not exist.", |from| errors(from, &[StoreKind::NotFound, StoreKind::UploadNotFound])),
     counter("store", "denied_errors_total", "errors", "Requests refused for credentials, rights or clock.", |from| errors(from, &[StoreKind::AccessDenied, StoreKind::InvalidCredentials, StoreKind::ClockSkew])),
     counter("store", "throttled_errors_total", "errors", "Requests answered by a wish for fewer.", |from| errors(from, &[StoreKind::Throttled])),

@@ -14,7 +14,7 @@ use std::sync::{
     atomic::{AtomicI64, AtomicU64, Ordering},
 };
 
-use alluvium_store::layer::metrics::StoreMetrics;
+use alluvium_store::layer::{breaker::BreakerSnapshot, limit::LimitSnapshot, metrics::StoreMetrics};
 
 pub use definitions::{DEFINITIONS, Definition, Kind, markdown};
 
@@ -140,6 +140,9 @@ pub(crate) struct Sources<'instance> {
     pub(crate) uploads: &'instance Budget,
     pub(crate) loads: &'instance Budget,
     pub(crate) cleanups_pending: u64,
+    reads: LimitSnapshot,
+    writes: LimitSnapshot,
+    breaker: BreakerSnapshot,
     store: alluvium_store::layer::metrics::MetricsSnapshot,
 }
 
@@ -151,6 +154,9 @@ impl<'instance> Sources<'instance> {
             uploads: &shared.uploads,
             loads: &shared.loads,
             cleanups_pending: shared.janitor.pending(),
+            reads: shared.guards.limits.reads(),
+            writes: shared.guards.limits.writes(),
+            breaker: shared.guards.breaker.snapshot(),
             store: shared.metrics.store.snapshot(),
         }
     }
@@ -165,6 +171,10 @@ impl<'instance> Sources<'instance> {
         let last = operation.last_success_ms.load(Ordering::Relaxed);
         i64::try_from(self.metrics.clock.now_ms().saturating_sub(last)).unwrap_or(i64::MAX)
     }
+}
+
+fn count(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 fn signed(value: u64) -> i64 {

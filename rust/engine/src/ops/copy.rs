@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use alluvium_format::{Codec, Coding, Compressor, CustomMetadata, Manifest};
+use alluvium_store::Operation;
 use tokio_util::sync::CancellationToken;
 
 use super::{CopyRequest, ObjectKeys, bounded};
@@ -45,11 +46,14 @@ pub(crate) async fn copy(shared: &Arc<Shared>, request: CopyRequest, cancel: &Ca
 
 async fn copy_or_clean_up(shared: &Arc<Shared>, request: &CopyRequest, cancel: &CancellationToken) -> Result<Vec<u8>> {
     let segment_id = request.segment.metadata.segment_id;
+    // Kafka comes again in half a minute; until the store is back, its copier threads have better to do than to wait for it.
+    shared.guards.breaker.refuse_while_away(Operation::Put)?;
     let keys = ObjectKeys::new(&shared.config.key_prefix, &request.segment.metadata)?;
     shared.janitor.forget(segment_id);
     let mut upload = Upload::new(Arc::clone(shared), keys.clone());
+    let limit = shared.config.copy_limit(request.segment.metadata.segment_size);
     let work = contained(write_segment(shared, request, &mut upload));
-    let outcome = bounded(shared.config.copy_timeout, cancel, work).await;
+    let outcome = bounded(limit, cancel, work).await;
     if let Err(error) = &outcome {
         let cleaned = contained(async { Ok(upload.abandon().await) }).await == Ok(true);
         if !cleaned {

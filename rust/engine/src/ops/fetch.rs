@@ -114,7 +114,7 @@ fn counted(
 
 async fn manifest(shared: &Arc<Shared>, segment: &SegmentRef) -> Result<(ObjectKeys, Arc<Manifest>)> {
     let keys = segment.keys(&shared.config.key_prefix)?;
-    let entry = match read::lookup_manifest(shared, &keys.manifest, &segment.metadata) {
+    let entry = match read::lookup_manifest(shared, &keys.manifest, &segment.metadata, segment.manifest_length()) {
         Lookup::Hit(entry) => entry,
         Lookup::Loading(load) => load.finished().await?,
     };

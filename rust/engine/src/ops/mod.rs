@@ -78,6 +78,12 @@ impl ObjectKeys {
 }
 
 impl SegmentRef {
+    /// Bytes of the manifest, where Kafka still has what the copy returned.
+    fn manifest_length(&self) -> Option<u64> {
+        let custom = CustomMetadata::decode(self.custom_metadata.as_deref()?).ok()?;
+        Some(u64::from(custom.manifest_length))
+    }
+
     /// The keys of the segment: under the prefix it was written with where that is known, else under `configured`.
     fn keys(&self, configured: &KeyPrefix) -> Result<ObjectKeys> {
         let written = match &self.custom_metadata {

@@ -18,11 +18,19 @@ use crate::{
 const REFETCHES_MAX: u32 = 1;
 
 /// Looks a segment's manifest up, and loads it when nobody does.
-pub(crate) fn lookup_manifest(shared: &Arc<Shared>, key: &Key, metadata: &SegmentMetadata) -> Lookup {
+///
+/// `expected_length` is that of its object, if known.
+pub(crate) fn lookup_manifest(
+    shared: &Arc<Shared>,
+    key: &Key,
+    metadata: &SegmentMetadata,
+    expected_length: Option<u64>,
+) -> Lookup {
+    let expected = expected_length.unwrap_or(MANIFEST_BYTES_USUAL).min(MANIFEST_BYTES_MAX);
     let work = || {
         let (instance, key, metadata) = (Arc::clone(shared), key.clone(), metadata.clone());
         limited(shared.config.fetch_timeout, async move {
-            again_if_corrupt(|| load_manifest(Arc::clone(&instance), key.clone(), metadata.clone())).await
+            again_if_corrupt(|| load_manifest(Arc::clone(&instance), key.clone(), metadata.clone(), expected)).await
         })
     };
     shared
@@ -42,21 +50,35 @@ pub(crate) fn lookup_chunk(shared: &Arc<Shared>, key: &Key, manifest: &Arc<Manif
     shared.cache.get_or_load(entry_key, work, |load| shared.spawn(load))
 }
 
+/// Length of a manifest when nobody has told it, as of a segment of some hundred megabytes. One that is longer costs a second request.
+const MANIFEST_BYTES_USUAL: u64 = 1 << 20;
+
 /// Memory of a manifest that is loaded, as a multiple of its object: compressed indexes are held in both forms. Kafka's get two to three
 /// times smaller.
 const MANIFEST_SWELL: u64 = 4;
 
-async fn load_manifest(shared: Arc<Shared>, key: Key, metadata: SegmentMetadata) -> Result<Entry> {
-    let object = shared.fetch_store.get(&key, None).await?;
-    if object.object_length > MANIFEST_BYTES_MAX {
-        let reason = format!(
-            "{key} has {} bytes, a manifest has at most {MANIFEST_BYTES_MAX}",
-            object.object_length
-        );
-        return Err(Error::new(ErrorKind::Corrupt, reason));
-    }
-    // Its length is not known before the answer.
-    let _reserved = shared.loads.reserve(object.object_length * MANIFEST_SWELL).await?;
+async fn load_manifest(
+    shared: Arc<Shared>,
+    key: Key,
+    metadata: SegmentMetadata,
+    mut expected_length: u64,
+) -> Result<Entry> {
+    // Memory before the request: whoever waits for it holds no connection and no turn that another load needs to end.
+    let (object, _reserved) = loop {
+        let reserved = shared.loads.reserve(expected_length * MANIFEST_SWELL).await?;
+        let object = shared.fetch_store.get(&key, None).await?;
+        if object.object_length > MANIFEST_BYTES_MAX {
+            let reason = format!(
+                "{key} has {} bytes, a manifest has at most {MANIFEST_BYTES_MAX}",
+                object.object_length
+            );
+            return Err(Error::new(ErrorKind::Corrupt, reason));
+        }
+        if object.object_length <= expected_length {
+            break (object, reserved);
+        }
+        expected_length = object.object_length;
+    };
     let bytes = collect_manifest(object)
         .await
         .map_err(|error| error.during(format_args!("manifest {key}")))?;

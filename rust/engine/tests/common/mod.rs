@@ -85,6 +85,11 @@ pub(crate) fn assert_idle(engine: &Engine) {
         ("memory", "upload_bytes"),
         ("memory", "load_bytes"),
         ("store", "requests_running"),
+        ("store", "requests_held"),
+        ("store", "reads_running"),
+        ("store", "reads_waiting"),
+        ("store", "writes_running"),
+        ("store", "writes_waiting"),
     ];
     for _ in 0..100 {
         if gauges.iter().all(|(part, name)| metric(engine, part, name) == 0) {

@@ -13,7 +13,7 @@
 //! * Nothing is created outside the root, and the root itself is never created: a mount that went away is an error, not a new
 //!   directory on the disk below.
 //! * No hard links, locks, memory maps or unnamed temporary files: they fail or differ on NFS.
-//! * Every blocking call is on a blocking thread.
+//! * Every blocking call is on a blocking thread. Objects and parts are written no faster than allowed, on all threads together.
 //! * What a killed process leaves (`.tmp-<name>-…` beside the object, `.uploads/<hash of key>-…`) is never listed as an object, is
 //!   found by its key, and goes with the delete of the key and the abort of its uploads.
 //!
@@ -44,9 +44,10 @@ use async_trait::async_trait;
 
 use crate::{
     ErrorKind, GetObject, Key, ListPage, ObjectInfo, ObjectStore, Operation, Payload, StoreError, StoreResult,
-    UploadId, UploadedPart,
+    UploadId, UploadedPart, pace::Pace,
 };
 use paths::Root;
+use write::Writing;
 
 /// How long a directory may take to be looked at and probed: a dead NFS server answers never.
 const OPEN_LIMIT: Duration = Duration::from_secs(10);
@@ -56,12 +57,16 @@ const OPEN_LIMIT: Duration = Duration::from_secs(10);
 pub struct FileConfig {
     /// The root directory; must exist and be writable.
     pub root: PathBuf,
+    /// Bytes of objects and parts that are written in a second, by all operations together; no limit when absent. The policies
+    /// must fit: [`crate::layer::Policies::paced`].
+    pub upload_bytes_per_second: Option<u64>,
 }
 
 /// A directory of objects.
 #[derive(Debug)]
 pub struct FileStore {
     root: Arc<Root>,
+    pace: Option<Arc<Pace>>,
 }
 
 impl FileStore {
@@ -71,6 +76,7 @@ impl FileStore {
     /// [`ErrorKind::BucketNotFound`] when there is no such directory, [`ErrorKind::AccessDenied`] when it cannot be written; the
     /// detail names it.
     pub async fn open(config: FileConfig) -> StoreResult<FileStore> {
+        let pace = config.upload_bytes_per_second.map(Pace::new).map(Arc::new);
         let opening = run(Operation::Open, move |_| {
             let path = config.root;
             let shown = path.display().to_string();
@@ -86,7 +92,10 @@ impl FileStore {
             Ok(root)
         });
         match tokio::time::timeout(OPEN_LIMIT, opening).await {
-            Ok(root) => Ok(FileStore { root: Arc::new(root?) }),
+            Ok(root) => Ok(FileStore {
+                root: Arc::new(root?),
+                pace,
+            }),
             Err(_) => {
                 let detail = format!("the directory did not answer within {OPEN_LIMIT:?}");
                 Err(StoreError::new(ErrorKind::Timeout, Operation::Open, detail))
@@ -152,9 +161,9 @@ async fn run<T: Send + 'static>(
 #[async_trait]
 impl ObjectStore for FileStore {
     async fn put(&self, key: &Key, payload: Payload) -> StoreResult<()> {
-        let key = key.clone();
+        let (key, pace) = (key.clone(), self.pace.clone());
         self.with_root(Operation::Put, move |root, cancelled| {
-            write::put(root, &key, &payload, cancelled)
+            write::put(root, &key, &payload, &Writing::new(pace.as_deref(), cancelled))
         })
         .await
     }
@@ -174,9 +183,10 @@ impl ObjectStore for FileStore {
         number: u32,
         payload: Payload,
     ) -> StoreResult<UploadedPart> {
-        let (key, upload) = (key.clone(), upload.clone());
+        let (key, upload, pace) = (key.clone(), upload.clone(), self.pace.clone());
         self.with_root(Operation::UploadPart, move |root, cancelled| {
-            upload::write_part(root, &key, &upload, number, &payload, cancelled)
+            let writing = Writing::new(pace.as_deref(), cancelled);
+            upload::write_part(root, &key, &upload, number, &payload, &writing)
         })
         .await
     }

@@ -22,7 +22,7 @@ use std::{
 use super::{
     Cancelled, errors,
     paths::{Root, UPLOADS, hash, is_absent, sync_directory},
-    write::{Temporary, in_directory},
+    write::{Temporary, Writing, given_up, in_directory},
 };
 use crate::{ErrorKind, Key, Operation, PART_NUMBER_MAX, Payload, StoreError, StoreResult, UploadId, UploadedPart};
 
@@ -78,7 +78,7 @@ pub(super) fn write_part(
     upload: &UploadId,
     number: u32,
     payload: &Payload,
-    cancelled: &Cancelled,
+    writing: &Writing<'_>,
 ) -> StoreResult<UploadedPart> {
     let operation = Operation::UploadPart;
     if !(1..=PART_NUMBER_MAX).contains(&number) {
@@ -96,13 +96,11 @@ pub(super) fn write_part(
             .custom_flags(libc::O_NOFOLLOW)
             .open(parts_file(&directory, length))?;
         let mut position = place(number, length);
-        for piece in payload.bytes().chunks(PIECE_BYTES) {
-            if cancelled.check(operation).is_err() {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
+        writing.pieces(payload.bytes(), |piece| {
             file.write_all_at(piece, position)?;
             position += piece.len() as u64;
-        }
+            Ok(())
+        })?;
         // Flushed here, so that the parts share the time it takes and an error names its part.
         file.sync_data()
     })();
@@ -282,12 +280,6 @@ fn combined_crc32(parts: &[UploadedPart]) -> u32 {
         whole.combine(&crc32fast::Hasher::new_with_initial_len(part.crc32, part.length));
     }
     whole.finalize()
-}
-
-fn given_up(cancelled: &Cancelled) -> io::Result<()> {
-    cancelled
-        .check(Operation::CompleteUpload)
-        .map_err(|_| io::ErrorKind::Interrupted.into())
 }
 
 /// Brings the last part to its place in the file of the others. Can be repeated.

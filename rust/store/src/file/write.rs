@@ -7,16 +7,25 @@ use std::{
     io::{self, Write},
     os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
+    time::Duration,
 };
+
+use tokio::time::Instant;
 
 use super::{
     Cancelled, errors,
     paths::{Root, is_absent, is_temporary_of, sync_directory, temporary_prefix},
 };
-use crate::{ErrorKind, Key, Operation, Payload, StoreError, StoreResult};
+use crate::{
+    ErrorKind, Key, Operation, Payload, StoreError, StoreResult,
+    pace::{Pace, SLICE_BYTES},
+};
 
 /// How much is written between two looks at whether anybody still waits.
 const PIECE_BYTES: usize = 1 << 20;
+
+/// How long a thread sleeps between two such looks when it is early.
+const NAP_MAX: Duration = Duration::from_millis(50);
 
 /// How often a write begins again because its directory was removed by a delete. Every round means that another operation made
 /// progress, so this many in a row mean that something else is wrong.
@@ -42,23 +51,65 @@ pub(super) fn create_new(path: &Path) -> io::Result<File> {
         .open(path)
 }
 
+/// How the bytes of an object or part are written: piece by piece, as fast as allowed, as long as anybody waits.
+pub(super) struct Writing<'write> {
+    pace: Option<&'write Pace>,
+    cancelled: &'write Cancelled,
+}
+
+impl<'write> Writing<'write> {
+    pub(super) fn new(pace: Option<&'write Pace>, cancelled: &'write Cancelled) -> Self {
+        Writing { pace, cancelled }
+    }
+
+    pub(super) fn pieces(&self, bytes: &[u8], mut write: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<()> {
+        let length = if self.pace.is_some() { SLICE_BYTES } else { PIECE_BYTES };
+        for piece in bytes.chunks(length) {
+            self.wait(piece.len())?;
+            write(piece)?;
+        }
+        Ok(())
+    }
+
+    fn wait(&self, bytes: usize) -> io::Result<()> {
+        self.check()?;
+        let Some(pace) = self.pace else {
+            return Ok(());
+        };
+        let due = pace.take(bytes);
+        loop {
+            let early = due.saturating_duration_since(Instant::now());
+            if early.is_zero() {
+                return Ok(());
+            }
+            std::thread::sleep(early.min(NAP_MAX));
+            self.check()?;
+        }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        given_up(self.cancelled)
+    }
+}
+
+/// An error when nobody waits.
+pub(super) fn given_up(cancelled: &Cancelled) -> io::Result<()> {
+    // Nobody hears of it, so the operation does not matter.
+    cancelled
+        .check(Operation::Put)
+        .map_err(|_| io::ErrorKind::Interrupted.into())
+}
+
 /// Writes an object.
-pub(super) fn put(root: &Root, key: &Key, payload: &Payload, cancelled: &Cancelled) -> StoreResult<()> {
+pub(super) fn put(root: &Root, key: &Key, payload: &Payload, writing: &Writing<'_>) -> StoreResult<()> {
     payload.check(Operation::Put, key)?;
     let target = root.object(Operation::Put, key)?;
     in_directory(root, Operation::Put, key, &target, |directory| {
         let temporary = Temporary::create(root, directory, &target)?;
         let mut file = &temporary.file;
-        for piece in payload.bytes().chunks(PIECE_BYTES) {
-            if cancelled.check(Operation::Put).is_err() {
-                return Err(io::ErrorKind::Interrupted.into());
-            }
-            file.write_all(piece)?;
-        }
+        writing.pieces(payload.bytes(), |piece| file.write_all(piece))?;
         file.sync_all()?;
-        if cancelled.check(Operation::Put).is_err() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
+        writing.check()?;
         temporary.rename(&target)
     })
 }

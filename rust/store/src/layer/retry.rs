@@ -16,7 +16,8 @@
 //! * The error given back is the last one, with the number of attempts.
 //!
 //! # Failure
-//! A pause that would pass the deadline is not begun: the last error is returned at once.
+//! A pause that would pass the deadline is not begun: the last error is returned at once. When the deadline passes while the store
+//! is away, the breaker knows better than this layer what to say.
 
 use std::{
     future::Future,
@@ -30,7 +31,7 @@ use bytes::Bytes;
 use futures::{StreamExt, stream};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 
-use super::{Budget, Policies, metrics::StoreMetrics};
+use super::{Budget, Policies, breaker::Breaker, metrics::StoreMetrics};
 use crate::{
     Body, ErrorKind, GetObject, Key, ListPage, ObjectInfo, ObjectStore, Operation, Payload, StoreError, StoreResult,
     UploadId, UploadedPart, boxed_body,
@@ -47,12 +48,19 @@ struct Shared {
     inner: Arc<dyn ObjectStore>,
     policies: Policies,
     metrics: Arc<StoreMetrics>,
+    /// Of the layer below, when it holds attempts.
+    breaker: Option<Arc<Breaker>>,
     jitter: Mutex<StdRng>,
 }
 
 impl RetryStore {
-    /// Repeats failed attempts at `inner`.
-    pub fn new(inner: Arc<dyn ObjectStore>, policies: Policies, metrics: Arc<StoreMetrics>) -> Self {
+    /// Repeats failed attempts at `inner`, in which `breaker`, if any, holds them.
+    pub fn new(
+        inner: Arc<dyn ObjectStore>,
+        policies: Policies,
+        metrics: Arc<StoreMetrics>,
+        breaker: Option<Arc<Breaker>>,
+    ) -> Self {
         let generator = match policies.jitter_seed {
             Some(seed) => StdRng::seed_from_u64(seed),
             None => rand::make_rng(),
@@ -62,6 +70,7 @@ impl RetryStore {
                 inner,
                 policies,
                 metrics,
+                breaker,
                 jitter: Mutex::new(generator),
             }),
         }
@@ -94,7 +103,7 @@ impl Shared {
             attempts.made += 1;
             let outcome = match budget.spend(attempt()).await {
                 Ok(outcome) => outcome,
-                Err(_) => return Err(out_of_time(operation, budget, last).with_attempts(attempts.made)),
+                Err(_) => return Err(self.out_of_time(operation, budget, last).with_attempts(attempts.made)),
             };
             let error = match outcome {
                 Ok(value) => return Ok(value),
@@ -134,6 +143,18 @@ impl Shared {
         }
         self.metrics.count_retry(operation);
         Ok(())
+    }
+
+    fn out_of_time(&self, operation: Operation, budget: &Budget, last: Option<StoreError>) -> StoreError {
+        if let Some(away) = self.breaker.as_ref().and_then(|breaker| breaker.away(operation)) {
+            return away;
+        }
+        let total = budget.total;
+        let detail = match last {
+            None => format!("no answer within {total:?}"),
+            Some(last) => format!("no success within {total:?}, the last failure was: {}", last.detail()),
+        };
+        StoreError::new(ErrorKind::Timeout, operation, detail)
     }
 
     fn pause_before(&self, failed: u32, retry_after: Option<Duration>) -> Duration {
@@ -180,17 +201,6 @@ fn may_have_begun(operation: Operation, error: &StoreError) -> bool {
     operation == Operation::CreateUpload && !refused && error.kind() != ErrorKind::Unreachable
 }
 
-fn out_of_time(operation: Operation, budget: &Budget, last: Option<StoreError>) -> StoreError {
-    let total = budget.total;
-    match last {
-        None => StoreError::new(ErrorKind::Timeout, operation, format!("no answer within {total:?}")),
-        Some(last) => {
-            let detail = format!("no success within {total:?}, the last failure was: {}", last.detail());
-            StoreError::new(ErrorKind::Timeout, operation, detail)
-        }
-    }
-}
-
 /// Objects are written once: another one at the same key is not what was stored there, and reading it again helps nothing.
 fn replaced() -> StoreError {
     let detail = "the object was replaced while it was read";
@@ -231,7 +241,7 @@ impl Resumable {
                     StoreError::new(ErrorKind::Truncated, Operation::Get, detail)
                 }
                 Err(_) => {
-                    let error = out_of_time(Operation::Get, &self.budget, None);
+                    let error = self.shared.out_of_time(Operation::Get, &self.budget, None);
                     return Some(Err(error.with_attempts(self.attempts).with_key(&self.key)));
                 }
             };

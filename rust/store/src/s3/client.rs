@@ -1,6 +1,6 @@
 //! Builds the SDK client: TLS, connections, and everything that the SDK would do by itself switched off.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path, sync::Arc, time::Duration};
 
 use aws_sdk_s3::{
     Client, Config,
@@ -21,9 +21,9 @@ use rustls::{
 
 use super::{
     config::{CredentialsSource, S3Config},
-    limit,
+    limit, pace,
 };
-use crate::{ErrorKind, Operation, StoreError, StoreResult};
+use crate::{ErrorKind, Operation, StoreError, StoreResult, pace::Pace};
 
 /// How long an idle connection is kept: below the idle limits of load balancers, which drop connections silently (60 s is usual).
 const POOL_IDLE: Duration = Duration::from_secs(20);
@@ -80,8 +80,18 @@ fn authorities(path: &Path) -> StoreResult<Vec<u8>> {
     Ok(pem)
 }
 
-/// Makes the S3 client.
-pub(super) fn s3_client(config: &S3Config, http: SharedHttpClient, credentials: SharedCredentialsProvider) -> Client {
+/// Makes the S3 client, whose uploads keep to `pace`.
+pub(super) fn s3_client(
+    config: &S3Config,
+    http: SharedHttpClient,
+    credentials: SharedCredentialsProvider,
+    pace: Option<Arc<Pace>>,
+) -> Client {
+    let http = limit::all_but_objects(http);
+    let http = match pace {
+        Some(pace) => pace::uploads(http, pace),
+        None => http,
+    };
     let timeouts = TimeoutConfig::builder().connect_timeout(config.connect_timeout).build();
     let mut builder = Config::builder()
         .behavior_version(BehaviorVersion::v2026_01_12())
@@ -90,7 +100,7 @@ pub(super) fn s3_client(config: &S3Config, http: SharedHttpClient, credentials: 
         .credentials_provider(credentials)
         // The provider remembers and renews; a second memory above it would keep a rotated key alive.
         .identity_cache(IdentityCache::no_cache())
-        .http_client(limit::all_but_objects(http))
+        .http_client(http)
         .retry_config(RetryConfig::disabled())
         .timeout_config(timeouts)
         .stalled_stream_protection(StalledStreamProtectionConfig::disabled())

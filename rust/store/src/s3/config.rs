@@ -55,6 +55,21 @@ pub enum CredentialsSource {
     Metadata,
 }
 
+/// Encryption at rest, by the store.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum ServerSideEncryption {
+    /// Whatever the bucket does by default.
+    #[default]
+    None,
+    /// With the store's own keys (`AES256`).
+    S3,
+    /// With a key of a key management service (`aws:kms`).
+    Kms {
+        /// The key; the service's default when absent.
+        key_id: Option<String>,
+    },
+}
+
 /// Settings of an S3 store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct S3Config {
@@ -76,4 +91,13 @@ pub struct S3Config {
     pub connect_timeout: Duration,
     /// Limit of silence: between request and answer, and between two pieces of a body.
     pub read_timeout: Duration,
+    /// Encryption at rest of what is written.
+    pub encryption: ServerSideEncryption,
+    /// Storage class of what is written, such as `STANDARD_IA`; the bucket's default when absent.
+    pub storage_class: Option<String>,
+    /// Tags of what is written: names and values, not encoded.
+    pub tags: Vec<(String, String)>,
+    /// Bytes of objects and parts that are sent in a second, by all requests together; no limit when absent. The policies must
+    /// fit: [`crate::layer::Policies::paced`].
+    pub upload_bytes_per_second: Option<u64>,
 }

@@ -6,7 +6,7 @@
 //! # Flow
 //! [`S3Store::open`] reads the files that the settings name, finds credentials, builds the client (`client`) and makes no request.
 //! `store` maps each operation to one request; `errors` maps each failure to a [`crate::ErrorKind`]; `body` keeps a body to its
-//! announced bytes, and `limit` keeps all other answers small.
+//! announced bytes, `limit` keeps all other answers small, `pace` shapes what is sent, and `attributes` says how objects are kept.
 //!
 //! # Invariants
 //! * Bodies are replayable buffers with an exact `Content-Length`; `aws-chunked` is never sent: too many servers get it wrong.
@@ -20,15 +20,17 @@
 //! # Not here
 //! Retries, attempt deadlines and counts: [`crate::layer`].
 
+mod attributes;
 mod body;
 mod client;
 mod config;
 mod credentials;
 mod errors;
 mod limit;
+mod pace;
 mod store;
 mod upload;
 mod watched;
 
-pub use config::{CredentialsSource, S3Config, Secret};
+pub use config::{CredentialsSource, S3Config, Secret, ServerSideEncryption};
 pub use store::S3Store;

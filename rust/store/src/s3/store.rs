@@ -6,7 +6,7 @@ use std::{
     future::Future,
     ops::Range,
     path::PathBuf,
-    sync::{Mutex, PoisonError, RwLock},
+    sync::{Arc, Mutex, PoisonError, RwLock},
 };
 
 use async_trait::async_trait;
@@ -22,6 +22,7 @@ use base64::{Engine, prelude::BASE64_STANDARD};
 use md5::{Digest, Md5};
 
 use super::{
+    attributes::Attributes,
     body, client,
     config::S3Config,
     credentials::KeySource,
@@ -31,7 +32,7 @@ use super::{
 };
 use crate::{
     ErrorKind, GetObject, Key, ListPage, ObjectInfo, ObjectStore, Operation, Payload, StoreError, StoreResult,
-    UploadId, UploadedPart,
+    UploadId, UploadedPart, pace::Pace,
 };
 
 /// Most keys in one DeleteObjects or one page of a listing (S3: "DeleteObjects", "ListObjectsV2").
@@ -41,9 +42,11 @@ const KEYS_MAX: usize = 1000;
 pub struct S3Store {
     pub(super) config: S3Config,
     pub(super) target: Target,
+    pub(super) attributes: Attributes,
     client: RwLock<Client>,
+    pace: Option<Arc<Pace>>,
     keys: SharedCredentialsProvider,
-    key_source: std::sync::Arc<KeySource>,
+    key_source: Arc<KeySource>,
     authorities: Option<Authorities>,
 }
 
@@ -75,8 +78,8 @@ impl S3Store {
             blocking(move || client::http_client(&config)).await?
         };
         let key_source = KeySource::new(config.credentials.clone(), &config.region, &limit::all(http.clone()));
-        let key_source = std::sync::Arc::new(key_source);
-        let keys = SharedCredentialsProvider::new(Shared(std::sync::Arc::clone(&key_source)));
+        let key_source = Arc::new(key_source);
+        let keys = SharedCredentialsProvider::new(Shared(Arc::clone(&key_source)));
         let limit = config.connect_timeout + config.read_timeout;
         let invalid = |detail: String| StoreError::new(ErrorKind::InvalidCredentials, Operation::Open, detail);
         match tokio::time::timeout(limit, keys.provide_credentials()).await {
@@ -102,11 +105,14 @@ impl S3Store {
             path,
             seen: Mutex::new(stamp),
         });
-        let client = RwLock::new(client::s3_client(&config, http, keys.clone()));
+        let pace = config.upload_bytes_per_second.map(Pace::new).map(Arc::new);
+        let client = RwLock::new(client::s3_client(&config, http, keys.clone(), pace.clone()));
         Ok(S3Store {
+            attributes: Attributes::new(&config),
             config,
             target,
             client,
+            pace,
             keys,
             key_source,
             authorities,
@@ -159,7 +165,7 @@ impl S3Store {
         match http {
             Ok(http) => {
                 *seen = stamp;
-                let client = client::s3_client(&self.config, http, self.keys.clone());
+                let client = client::s3_client(&self.config, http, self.keys.clone(), self.pace.clone());
                 *self.client.write().unwrap_or_else(PoisonError::into_inner) = client;
                 tracing::info!(file = %authorities.path.display(), "certificate authorities were read again");
                 true
@@ -175,7 +181,7 @@ impl S3Store {
 
 /// The provider in the shape that the SDK wants.
 #[derive(Debug)]
-struct Shared(std::sync::Arc<KeySource>);
+struct Shared(Arc<KeySource>);
 
 impl ProvideCredentials for Shared {
     fn provide_credentials<'a>(&'a self) -> aws_credential_types::provider::future::ProvideCredentials<'a>
@@ -263,9 +269,8 @@ fn parse_content_range(text: &str) -> Option<(Range<u64>, u64)> {
 #[async_trait]
 impl ObjectStore for S3Store {
     async fn put(&self, key: &Key, payload: Payload) -> StoreResult<()> {
-        let request = self
-            .client()
-            .put_object()
+        let request = self.attributes.of_put(self.client().put_object());
+        let request = request
             .bucket(&self.config.bucket)
             .key(key.as_str())
             .checksum_crc32(crc32_text(payload.crc32()))

@@ -17,9 +17,8 @@ use crate::{
 
 impl S3Store {
     pub(super) async fn begin_upload(&self, key: &Key) -> StoreResult<UploadId> {
-        let request = self
-            .client()
-            .create_multipart_upload()
+        let request = self.attributes.of_upload(self.client().create_multipart_upload());
+        let request = request
             .bucket(&self.config.bucket)
             .key(key.as_str())
             .checksum_algorithm(ChecksumAlgorithm::Crc32)

@@ -1,15 +1,17 @@
-//! What the S3 store and its layers make of a server that misbehaves, of a proxy that lies, and of settings that are wrong.
+//! What the S3 store and its layers make of a server that misbehaves, of a proxy that lies, and of settings that are wrong; and what
+//! they send.
 
 mod answers;
 mod lies;
 mod settings;
+mod wire;
 
 use std::{sync::Arc, time::Duration};
 
 use alluvium_store::{
     Key, ObjectStore, StoreError,
     layer::{Policies, metrics::StoreMetrics, stack},
-    s3::{CredentialsSource, S3Config, S3Store, Secret},
+    s3::{CredentialsSource, S3Config, S3Store, Secret, ServerSideEncryption},
 };
 use alluvium_testkit::s3_server::{FaultRule, S3Server, S3ServerConfig, TlsMode};
 use bytes::Bytes;
@@ -47,6 +49,10 @@ fn config(endpoint: &str) -> S3Config {
         payload_signing: false,
         connect_timeout: Duration::from_secs(2),
         read_timeout: Duration::from_secs(3),
+        encryption: ServerSideEncryption::None,
+        storage_class: None,
+        tags: Vec::new(),
+        upload_bytes_per_second: None,
     }
 }
 

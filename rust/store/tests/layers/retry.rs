@@ -1,130 +1,15 @@
-//! The layers on a scripted store, in paused time.
+//! Retries, deadlines and counts.
 
-use std::{
-    collections::VecDeque,
-    ops::Range,
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use alluvium_store::{
-    ErrorKind, GetObject, Key, ListPage, ObjectInfo, ObjectStore, Operation, Payload, StoreError, StoreResult,
-    UploadId, UploadedPart,
+    ErrorKind, Operation, StoreError,
     layer::{Policies, metrics::StoreMetrics, stack},
-    mem::MemStore,
 };
-use async_trait::async_trait;
-use bytes::Bytes;
 use futures::StreamExt;
 use tokio::time::Instant;
 
-/// What happens to one request.
-#[derive(Debug)]
-enum Step {
-    Fail(StoreError),
-    Hang,
-    Pass,
-}
-
-/// A store whose next puts, heads and begins of uploads follow a script, and then pass.
-#[derive(Debug, Default)]
-struct Scripted {
-    inner: MemStore,
-    steps: Mutex<VecDeque<Step>>,
-    /// Pause before every piece of a body.
-    piece_pause: Duration,
-}
-
-impl Scripted {
-    async fn step(&self) -> StoreResult<()> {
-        let step = self.steps.lock().expect("no panic under the lock").pop_front();
-        match step {
-            Some(Step::Fail(error)) => Err(error),
-            Some(Step::Hang) => std::future::pending().await,
-            Some(Step::Pass) | None => Ok(()),
-        }
-    }
-}
-
-#[async_trait]
-impl ObjectStore for Scripted {
-    async fn put(&self, key: &Key, payload: Payload) -> StoreResult<()> {
-        self.step().await?;
-        self.inner.put(key, payload).await
-    }
-
-    async fn create_upload(&self, key: &Key) -> StoreResult<UploadId> {
-        self.step().await?;
-        self.inner.create_upload(key).await
-    }
-
-    async fn upload_part(&self, key: &Key, id: &UploadId, number: u32, payload: Payload) -> StoreResult<UploadedPart> {
-        self.inner.upload_part(key, id, number, payload).await
-    }
-
-    async fn complete_upload(&self, key: &Key, id: &UploadId, parts: &[UploadedPart], crc32: u32) -> StoreResult<()> {
-        self.inner.complete_upload(key, id, parts, crc32).await
-    }
-
-    async fn abort_upload(&self, key: &Key, id: &UploadId) -> StoreResult<()> {
-        self.inner.abort_upload(key, id).await
-    }
-
-    async fn list_uploads(&self, key: &Key) -> StoreResult<Vec<UploadId>> {
-        self.inner.list_uploads(key).await
-    }
-
-    async fn get(&self, key: &Key, range: Option<Range<u64>>) -> StoreResult<GetObject> {
-        let answer = self.inner.get(key, range).await?;
-        let pause = self.piece_pause;
-        let body = answer.body.then(move |piece| async move {
-            tokio::time::sleep(pause).await;
-            piece
-        });
-        Ok(GetObject {
-            body: body.boxed(),
-            ..answer
-        })
-    }
-
-    async fn head(&self, key: &Key) -> StoreResult<ObjectInfo> {
-        self.step().await?;
-        self.inner.head(key).await
-    }
-
-    async fn delete(&self, keys: &[Key]) -> StoreResult<()> {
-        self.inner.delete(keys).await
-    }
-
-    async fn list(&self, prefix: &str, start_after: Option<&str>, max_keys: u32) -> StoreResult<ListPage> {
-        self.inner.list(prefix, start_after, max_keys).await
-    }
-}
-
-fn error(kind: ErrorKind) -> StoreError {
-    StoreError::new(kind, Operation::Put, "scripted")
-}
-
-fn failing(kind: ErrorKind, times: usize) -> VecDeque<Step> {
-    (0..times).map(|_| Step::Fail(error(kind))).collect()
-}
-
-fn stacked(steps: VecDeque<Step>, policies: Policies) -> (Arc<dyn ObjectStore>, Arc<StoreMetrics>) {
-    let metrics = Arc::new(StoreMetrics::default());
-    let base = Scripted {
-        steps: Mutex::new(steps),
-        ..Scripted::default()
-    };
-    (stack(Arc::new(base), policies, Arc::clone(&metrics)), metrics)
-}
-
-fn key() -> Key {
-    Key::new("object").expect("a valid key")
-}
-
-fn payload() -> Payload {
-    Payload::new(Bytes::from_static(b"bytes"))
-}
+use crate::{Scripted, Step, error, failing, key, payload, stacked};
 
 #[tokio::test(start_paused = true)]
 async fn what_may_pass_is_tried_again_with_growing_pauses() {
