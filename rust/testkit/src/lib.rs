@@ -2,6 +2,7 @@
 //!
 //! [`conformance`] is the suite that every object store must pass.
 //! [`s3_server`] is an S3 server for tests: in process, or as `alluvium-testkit s3-server`.
+//! [`proxy`] is a network that breaks, between a client and any S3 server: in process, or as `alluvium-testkit fault-proxy`.
 //!
 //! [`segment`] writes segments to copy.
 //!
@@ -9,5 +10,8 @@
 //! here enables tokio's `signal` or `process` features, since features are unified over the workspace.
 
 pub mod conformance;
+mod control;
+pub mod proxy;
 pub mod s3_server;
 pub mod segment;
+mod spoil;

@@ -1,18 +1,20 @@
 //! Purpose: the testkit's tools for other processes.
 //!
-//! `s3-server` prints `READY <endpoint>` and `ADMIN <url>` when it can be used, and runs until it is told to end: by
-//! SIGTERM or SIGINT, or, with `--exit-with-stdin`, by the end of its standard input. Diagnostics go to standard error,
-//! as `RUST_LOG` says.
+//! `s3-server` prints `READY <endpoint>` and `ADMIN <url>` when it can be used, `fault-proxy` prints `READY <endpoint>`.
+//! Both run until they are told to end: by SIGTERM or SIGINT, or, with `--exit-with-stdin`, by the end of their standard
+//! input. Diagnostics go to standard error, as `RUST_LOG` says.
 
-use alluvium_testkit::s3_server::{S3Server, S3ServerConfig, S3ServerError, TlsMode};
+use alluvium_testkit::proxy::{FaultProxy, LinkShape, Protocol, ProxyConfig, ProxyError};
+use alluvium_testkit::s3_server::{FaultError, S3Server, S3ServerConfig, S3ServerError, TlsMode};
 use clap::{Args, Parser, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc;
+use std::time::Duration;
 use tracing_subscriber::EnvFilter;
 
 #[derive(Parser)]
@@ -26,6 +28,8 @@ struct Arguments {
 enum Command {
     /// Run an S3 server for tests: strict, and able to misbehave on request
     S3Server(S3ServerArguments),
+    /// Run a proxy in front of an S3 server: a network with latency and a limited width
+    FaultProxy(FaultProxyArguments),
 }
 
 #[derive(Args)]
@@ -56,11 +60,42 @@ struct S3ServerArguments {
     exit_with_stdin: bool,
 }
 
+#[derive(Args)]
+struct FaultProxyArguments {
+    /// The server to pass everything on to
+    #[arg(long, value_name = "HOST:PORT")]
+    upstream: String,
+    /// Address and port to listen on; port 0 takes a free one
+    #[arg(long, default_value = "127.0.0.1:0")]
+    listen: SocketAddr,
+    /// Time that a request and its answer take longer together
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    latency_ms: u64,
+    /// Limit of each direction of each connection
+    #[arg(long, value_name = "N")]
+    bytes_per_second: Option<u64>,
+    /// Understand requests, instead of passing bytes
+    #[arg(long)]
+    http: bool,
+    /// Rules for requests, a JSON array
+    #[arg(long, value_name = "JSON", requires = "http")]
+    faults: Option<String>,
+    /// End when standard input is closed
+    #[arg(long)]
+    exit_with_stdin: bool,
+}
+
 /// Why the tool ends with an error.
 #[derive(Debug, thiserror::Error)]
 enum ToolError {
     #[error(transparent)]
     Server(#[from] S3ServerError),
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+    #[error("no address for {0}")]
+    Upstream(String),
+    #[error(transparent)]
+    Faults(#[from] FaultError),
     #[error("cannot listen to signals: {0}")]
     Signals(#[source] io::Error),
     #[error("cannot write to standard output: {0}")]
@@ -74,8 +109,11 @@ fn main() -> ExitCode {
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .init();
-    let Command::S3Server(arguments) = Arguments::parse().command;
-    match s3_server(arguments) {
+    let ended = match Arguments::parse().command {
+        Command::S3Server(arguments) => s3_server(arguments),
+        Command::FaultProxy(arguments) => fault_proxy(arguments),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("alluvium-testkit: {error}");
@@ -86,7 +124,7 @@ fn main() -> ExitCode {
 
 fn s3_server(arguments: S3ServerArguments) -> Result<(), ToolError> {
     // Before the server starts: an early signal must not leave a temporary directory behind.
-    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(ToolError::Signals)?;
+    let signals = signals()?;
     let server = S3Server::start_blocking(S3ServerConfig {
         listen: arguments.listen,
         data: arguments.data,
@@ -101,15 +139,45 @@ fn s3_server(arguments: S3ServerArguments) -> Result<(), ToolError> {
                 directory: Some(directory),
             }),
     })?;
+    let ready = format!("READY {}\nADMIN {}", server.endpoint(), server.admin());
+    run(&ready, signals, arguments.exit_with_stdin)
+}
+
+fn fault_proxy(arguments: FaultProxyArguments) -> Result<(), ToolError> {
+    let signals = signals()?;
+    let mut addresses = arguments.upstream.to_socket_addrs().into_iter().flatten();
+    let upstream = addresses.next().ok_or(ToolError::Upstream(arguments.upstream))?;
+    let proxy = FaultProxy::start_blocking(ProxyConfig {
+        upstream,
+        listen: arguments.listen,
+        link: LinkShape::round_trip(Duration::from_millis(arguments.latency_ms), arguments.bytes_per_second),
+        protocol: if arguments.http { Protocol::Http } else { Protocol::Tcp },
+    })?;
+    if let Some(rules) = arguments.faults {
+        proxy.faults().set_json(rules.as_bytes())?;
+    }
+    run(
+        &format!("READY {}", proxy.endpoint()),
+        signals,
+        arguments.exit_with_stdin,
+    )
+}
+
+fn signals() -> Result<Signals, ToolError> {
+    Signals::new([SIGTERM, SIGINT]).map_err(ToolError::Signals)
+}
+
+/// Says that the tool is ready, and returns when it is to end.
+fn run(ready: &str, mut signals: Signals, exit_with_stdin: bool) -> Result<(), ToolError> {
     let (end, ended) = mpsc::channel();
     let end_by_signal = end.clone();
     std::thread::spawn(move || {
         if signals.forever().next().is_some() {
-            // Nobody listens any more when the server is ending already.
+            // Nobody listens any more when the tool is ending already.
             let _ = end_by_signal.send(());
         }
     });
-    if arguments.exit_with_stdin {
+    if exit_with_stdin {
         std::thread::spawn(move || {
             let mut ignored = [0; 1024];
             while matches!(io::stdin().read(&mut ignored), Ok(count) if count > 0) {}
@@ -117,11 +185,10 @@ fn s3_server(arguments: S3ServerArguments) -> Result<(), ToolError> {
         });
     }
     let mut output = io::stdout().lock();
-    writeln!(output, "READY {}\nADMIN {}", server.endpoint(), server.admin())
+    writeln!(output, "{ready}")
         .and_then(|()| output.flush())
         .map_err(ToolError::Output)?;
-    // An error means that both threads have gone, so that nobody could end the server any more.
+    // An error means that both threads have gone, so that nobody could end the tool any more.
     let _ = ended.recv();
-    drop(server);
     Ok(())
 }

@@ -1,19 +1,16 @@
 //! Purpose: the bodies of requests and answers on their way, counted, and spoiled where a fault says so.
 
-use super::connection::Control;
 use super::counters::Counters;
 use super::faults::FaultAction;
-use bytes::{Bytes, BytesMut};
+use crate::control::Control;
+use crate::spoil::{Spoil, SpoiledBody};
+use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
-use std::time::Duration;
-
-/// Between two looks whether what was handed to the connection has left it.
-const FLUSH_POLL: Duration = Duration::from_millis(2);
 
 /// A request body that can be had back: whoever is given it may drop it unread, and the rest still be drained, so that
 /// the client hears the answer instead of a broken connection.
@@ -98,26 +95,10 @@ impl Drop for RequestBody {
     }
 }
 
-/// What happens to the body of an answer.
-enum Spoil {
-    Nothing,
-    /// End the connection behind this many bytes, once they have left.
-    Truncate(u64),
-    /// Fall silent behind this many bytes.
-    Stall(u64),
-    /// Invert the byte at this position.
-    Corrupt(u64),
-}
-
 /// The body of an answer.
 pub(super) struct ResponseBody {
-    inner: s3s::Body,
+    inner: SpoiledBody<s3s::Body>,
     counters: Arc<Counters>,
-    control: Arc<Control>,
-    spoil: Spoil,
-    position: u64,
-    /// Set while a truncated body waits for its bytes to leave: the flushes seen before, and a timer.
-    leaving: Option<(u64, Pin<Box<tokio::time::Sleep>>)>,
 }
 
 impl ResponseBody {
@@ -134,54 +115,9 @@ impl ResponseBody {
             _ => Spoil::Nothing,
         };
         Self {
-            inner,
+            inner: SpoiledBody::new(inner, control, spoil),
             counters,
-            control,
-            spoil,
-            position: 0,
-            leaving: None,
         }
-    }
-
-    /// Bytes that may still be sent.
-    fn allowance(&self) -> u64 {
-        match self.spoil {
-            Spoil::Truncate(bytes) | Spoil::Stall(bytes) => bytes.saturating_sub(self.position),
-            Spoil::Nothing | Spoil::Corrupt(_) => u64::MAX,
-        }
-    }
-
-    /// Ends the connection when the bytes handed out have been written to the socket: an error returned at once would
-    /// take them along.
-    fn poll_cut(&mut self, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, s3s::StdError>>> {
-        let flushes = self.control.flushes();
-        let (before, timer) = self
-            .leaving
-            .get_or_insert_with(|| (flushes, Box::pin(tokio::time::sleep(FLUSH_POLL))));
-        while timer.as_mut().poll(context).is_ready() {
-            if flushes > *before {
-                return Poll::Ready(Some(Err("the answer is cut short on purpose".into())));
-            }
-            timer.set(tokio::time::sleep(FLUSH_POLL));
-        }
-        Poll::Pending
-    }
-
-    fn spoiled(&mut self, mut data: Bytes) -> Bytes {
-        let allowance = usize::try_from(self.allowance()).unwrap_or(usize::MAX);
-        data.truncate(allowance);
-        if let Spoil::Corrupt(at) = self.spoil
-            && let Some(index) = at
-                .checked_sub(self.position)
-                .and_then(|index| usize::try_from(index).ok())
-            && index < data.len()
-        {
-            let mut changed = BytesMut::from(&data[..]);
-            changed[index] = !changed[index];
-            data = changed.freeze();
-        }
-        self.position += data.len() as u64;
-        data
     }
 }
 
@@ -193,30 +129,15 @@ impl Body for ResponseBody {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, s3s::StdError>>> {
-        let this = &mut *self;
-        if this.allowance() == 0 {
-            return match this.spoil {
-                Spoil::Truncate(_) => this.poll_cut(context),
-                // Nobody wakes this body again: it ends with its connection.
-                _ => Poll::Pending,
-            };
+        let polled = Pin::new(&mut self.inner).poll_frame(context);
+        if let Poll::Ready(Some(Ok(frame))) = &polled {
+            self.counters.sent(frame.data_ref().map_or(0, Bytes::len));
         }
-        let frame = match std::task::ready!(Pin::new(&mut this.inner).poll_frame(context)) {
-            Some(Ok(frame)) => frame,
-            other => return Poll::Ready(other),
-        };
-        Poll::Ready(Some(Ok(match frame.into_data() {
-            Ok(data) => {
-                let data = this.spoiled(data);
-                this.counters.sent(data.len());
-                Frame::data(data)
-            }
-            Err(frame) => frame,
-        })))
+        polled
     }
 
     fn is_end_stream(&self) -> bool {
-        self.allowance() > 0 && self.inner.is_end_stream()
+        self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

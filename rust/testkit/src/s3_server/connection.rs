@@ -9,36 +9,17 @@
 
 use super::counters::Counters;
 use super::front::Front;
+use crate::control::Control;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 use tracing::debug;
-
-/// What those inside a connection may know and change of it.
-#[derive(Debug, Default)]
-pub(super) struct Control {
-    reset: AtomicBool,
-    flushes: AtomicU64,
-}
-
-impl Control {
-    /// The connection is to end with a reset.
-    pub(super) fn reset_at_end(&self) {
-        self.reset.store(true, Ordering::Release);
-    }
-
-    /// How often everything handed to the socket had been written.
-    pub(super) fn flushes(&self) -> u64 {
-        self.flushes.load(Ordering::Acquire)
-    }
-}
 
 /// The socket, closed as its control says.
 struct Socket {
@@ -60,7 +41,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        if self.control.reset.load(Ordering::Acquire)
+        if self.control.is_reset_at_end()
             && let Err(error) = self.stream.set_zero_linger()
         {
             debug!(%error, "the connection ends without a reset");
@@ -87,7 +68,7 @@ impl AsyncWrite for Socket {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_flush(context);
         if matches!(polled, Poll::Ready(Ok(()))) {
-            self.control.flushes.fetch_add(1, Ordering::AcqRel);
+            self.control.flushed();
         }
         polled
     }

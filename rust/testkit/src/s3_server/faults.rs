@@ -1,4 +1,5 @@
-//! Purpose: rules that make the server misbehave, on chosen requests.
+//! Purpose: rules that make the server misbehave, on chosen requests. The fault proxy has the same rules, with actions
+//! of its own.
 //!
 //! Flow: a request is compared with the rules in order; the first one that matches, has let its `skip` requests pass
 //! and has `times` left, decides what happens. A matching rule that is still skipping, or is used up, leaves the request
@@ -30,8 +31,19 @@
 //! or not at all. Faults come before signature checks.
 
 use super::operation::{Operation, Target};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::fmt::Debug;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// What actions must know of themselves for rules to be made of them.
+pub trait Action: Clone + Debug {
+    /// Whether the action can have an effect on requests of the operation.
+    fn fits(&self, operation: Operation) -> bool;
+
+    /// The status the action answers with, if it answers with an error.
+    fn error_status(&self) -> Option<u16>;
+}
 
 /// What a rule does to a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,11 +84,20 @@ impl FaultAction {
             Self::TruncateBody { .. } | Self::StallBody { .. } | Self::CorruptBody { .. }
         )
     }
+}
 
+impl Action for FaultAction {
     fn fits(&self, operation: Operation) -> bool {
         match self {
             Self::OkWithError { .. } => operation == Operation::CompleteMultipartUpload,
             action => !action.is_on_body() || !operation.is_head(),
+        }
+    }
+
+    fn error_status(&self) -> Option<u16> {
+        match self {
+            Self::Error { status, .. } => Some(*status),
+            _ => None,
         }
     }
 }
@@ -111,9 +132,10 @@ impl From<FaultTarget> for String {
     }
 }
 
+/// On which requests an action is taken.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct FaultRule {
+pub struct FaultRule<A = FaultAction> {
     pub op: FaultTarget,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_contains: Option<String>,
@@ -123,13 +145,13 @@ pub struct FaultRule {
     /// Requests to hit; `None` for all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub times: Option<u64>,
-    pub action: FaultAction,
+    pub action: A,
 }
 
-impl FaultRule {
+impl<A: Action> FaultRule<A> {
     /// Hits every request of the operation, until narrowed.
     #[must_use]
-    pub fn new(operation: Operation, action: FaultAction) -> Self {
+    pub fn new(operation: Operation, action: A) -> Self {
         Self {
             op: FaultTarget::Operation(operation),
             key_contains: None,
@@ -141,7 +163,7 @@ impl FaultRule {
 
     /// Hits every request of every operation that the action fits.
     #[must_use]
-    pub fn any(action: FaultAction) -> Self {
+    pub fn any(action: A) -> Self {
         Self {
             op: FaultTarget::Any,
             key_contains: None,
@@ -169,14 +191,14 @@ impl FaultRule {
         self
     }
 
-    fn check(&self) -> Result<(), FaultError> {
+    pub(crate) fn check(&self) -> Result<(), FaultError> {
         if let FaultTarget::Operation(operation) = self.op
             && !self.action.fits(operation)
         {
             return Err(FaultError::NoEffect(operation));
         }
-        match &self.action {
-            FaultAction::Error { status, .. } if !(300..600).contains(status) => Err(FaultError::NotAnError(*status)),
+        match self.action.error_status() {
+            Some(status) if !(300..600).contains(&status) => Err(FaultError::NotAnError(status)),
             _ => Ok(()),
         }
     }
@@ -206,9 +228,9 @@ pub enum FaultError {
 
 /// A rule and what it has done so far.
 #[derive(Clone, Debug, Serialize)]
-pub struct FaultStatus {
+pub struct FaultStatus<A = FaultAction> {
     #[serde(flatten)]
-    pub rule: FaultRule,
+    pub rule: FaultRule<A>,
     /// Matching requests seen, skipped ones included.
     pub seen: u64,
     /// Requests hit.
@@ -216,19 +238,27 @@ pub struct FaultStatus {
 }
 
 /// The rules in force. Shared with the server; changes count from the next request on.
-#[derive(Debug, Default)]
-pub struct Faults {
-    rules: Mutex<Vec<FaultStatus>>,
+#[derive(Debug)]
+pub struct Faults<A = FaultAction> {
+    rules: Mutex<Vec<FaultStatus<A>>>,
 }
 
-impl Faults {
-    fn lock(&self) -> MutexGuard<'_, Vec<FaultStatus>> {
+impl<A> Default for Faults<A> {
+    fn default() -> Self {
+        Self {
+            rules: Mutex::new(Vec::new()),
+        }
+    }
+}
+
+impl<A: Action> Faults<A> {
+    fn lock(&self) -> MutexGuard<'_, Vec<FaultStatus<A>>> {
         self.rules.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Replaces all rules.
-    pub fn set(&self, rules: Vec<FaultRule>) -> Result<(), FaultError> {
-        rules.iter().try_for_each(FaultRule::check)?;
+    pub fn set(&self, rules: Vec<FaultRule<A>>) -> Result<(), FaultError> {
+        rules.iter().try_for_each(FaultRule::<A>::check)?;
         *self.lock() = rules
             .into_iter()
             .map(|rule| FaultStatus { rule, seen: 0, hits: 0 })
@@ -237,12 +267,15 @@ impl Faults {
     }
 
     /// Replaces all rules with a JSON array of rules.
-    pub fn set_json(&self, json: &[u8]) -> Result<(), FaultError> {
+    pub fn set_json(&self, json: &[u8]) -> Result<(), FaultError>
+    where
+        A: DeserializeOwned,
+    {
         self.set(serde_json::from_slice(json)?)
     }
 
     /// Adds a rule behind the others.
-    pub fn add(&self, rule: FaultRule) -> Result<(), FaultError> {
+    pub fn add(&self, rule: FaultRule<A>) -> Result<(), FaultError> {
         rule.check()?;
         self.lock().push(FaultStatus { rule, seen: 0, hits: 0 });
         Ok(())
@@ -254,12 +287,12 @@ impl Faults {
     }
 
     #[must_use]
-    pub fn status(&self) -> Vec<FaultStatus> {
+    pub fn status(&self) -> Vec<FaultStatus<A>> {
         self.lock().clone()
     }
 
     /// The action for this request, if any.
-    pub(super) fn take(&self, target: &Target) -> Option<FaultAction> {
+    pub(crate) fn take(&self, target: &Target) -> Option<A> {
         for status in self.lock().iter_mut().filter(|status| status.rule.matches(target)) {
             status.seen += 1;
             let left = status.rule.times.is_none_or(|times| status.hits < times);
@@ -304,7 +337,7 @@ mod tests {
 
     #[test]
     fn json_is_strict() {
-        let faults = Faults::default();
+        let faults = Faults::<FaultAction>::default();
         let good = br#"[{"op":"*","action":"stall"},
             {"op":"GetObject","key_contains":"k","skip":1,"times":1,"action":{"error":{"status":503,"code":"SlowDown"}}},
             {"op":"CompleteMultipartUpload","action":{"ok_with_error":{"code":"InternalError"}}}]"#;

@@ -10,10 +10,10 @@
 
 use super::auth::{Gate, Refusal};
 use super::body::{RequestBody, ResponseBody};
-use super::connection::Control;
 use super::counters::{Counters, Outcome};
 use super::faults::{FaultAction, Faults};
 use super::operation::{Operation, Target};
+use crate::control::Control;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{Request, Response, StatusCode};
@@ -170,18 +170,23 @@ fn error_answer(
     fields: &[(&str, &str)],
     request_id: &str,
 ) -> Response<Body> {
+    let mut answer = Response::new(Body::from(error_document(code, message, fields, request_id)));
+    *answer.status_mut() = status;
+    answer
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
+    answer
+}
+
+/// The body of an error as S3 writes it.
+pub(crate) fn error_document(code: &str, message: &str, fields: &[(&str, &str)], request_id: &str) -> String {
     let mut xml = String::from("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<Error>");
     let fixed = [("Code", code), ("Message", message), ("RequestId", request_id)];
     for (name, value) in fixed.iter().chain(fields) {
         write!(xml, "<{name}>{}</{name}>", escape(value)).expect("writing to a String does not fail");
     }
     xml.push_str("</Error>");
-    let mut answer = Response::new(Body::from(xml));
-    *answer.status_mut() = status;
-    answer
-        .headers_mut()
-        .insert(header::CONTENT_TYPE, HeaderValue::from_static("application/xml"));
-    answer
+    xml
 }
 
 fn escape(text: &str) -> String {

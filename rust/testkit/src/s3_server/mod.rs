@@ -23,15 +23,17 @@ mod operation;
 mod tls;
 
 pub use self::counters::{Counters, Outcome};
-pub use self::faults::{FaultAction, FaultError, FaultRule, FaultStatus, FaultTarget, Faults};
+pub use self::faults::{Action, FaultAction, FaultError, FaultRule, FaultStatus, FaultTarget, Faults};
+pub(crate) use self::front::error_document;
 pub use self::operation::Operation;
+pub(crate) use self::operation::Target;
 pub use self::tls::TlsError;
+pub(crate) use self::tls::{Tls, acceptor};
 
 use self::admin::Admin;
 use self::auth::{Gate, Keys};
 use self::backend::Backend;
 use self::front::Front;
-use self::tls::Tls;
 use s3s::auth::SecretKey;
 use s3s::service::S3ServiceBuilder;
 use std::future::Future;

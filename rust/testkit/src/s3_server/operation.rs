@@ -95,14 +95,14 @@ impl fmt::Display for Operation {
 
 /// What a request addresses.
 #[derive(Debug)]
-pub(super) struct Target {
-    pub(super) operation: Operation,
+pub(crate) struct Target {
+    pub(crate) operation: Operation,
     /// Decoded; empty when the request is about a bucket.
-    pub(super) key: String,
+    pub(crate) key: String,
 }
 
 impl Target {
-    pub(super) fn of(method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
+    pub(crate) fn of(method: &Method, uri: &Uri, headers: &HeaderMap) -> Self {
         let path = uri.path().trim_start_matches('/');
         let (bucket, encoded_key) = path.split_once('/').unwrap_or((path, ""));
         let key = percent_decode(encoded_key);

@@ -9,7 +9,7 @@ use rcgen::{
     KeyUsagePurpose,
 };
 use rustls::ServerConfig;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ pub(super) const CA_FILE: &str = "ca.pem";
 const VALID_FROM_YEAR: i32 = 2020;
 const VALID_TO_YEAR: i32 = 2120;
 
-pub(super) struct Tls {
-    pub(super) acceptor: TlsAcceptor,
-    pub(super) ca_pem: String,
+pub(crate) struct Tls {
+    pub(crate) acceptor: TlsAcceptor,
+    pub(crate) ca_pem: String,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -33,13 +33,15 @@ pub enum TlsError {
     Certificate(#[from] rcgen::Error),
     #[error("cannot use the certificate: {0}")]
     Configuration(#[from] rustls::Error),
+    #[error("not a certificate and its key in PEM: {0}")]
+    Pem(#[from] rustls::pki_types::pem::Error),
     #[error("cannot write {CA_FILE}: {0}")]
     Write(#[from] io::Error),
 }
 
 impl Tls {
     /// Makes authority and certificate, and writes the authority's `ca.pem` into the directory, if one is given.
-    pub(super) fn make(directory: Option<&Path>) -> Result<Self, TlsError> {
+    pub(crate) fn make(directory: Option<&Path>) -> Result<Self, TlsError> {
         let mut authority = parameters("Alluvium testkit authority", Vec::new())?;
         authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -50,21 +52,27 @@ impl Tls {
         let key = KeyPair::generate()?;
         let certificate = server.signed_by(&key, &authority)?;
         let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let configuration = ServerConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(vec![certificate.der().clone()], key)?;
+        let acceptor = acceptor(vec![certificate.der().clone()], key)?;
         let ca_pem = authority.pem();
         if let Some(directory) = directory {
             std::fs::create_dir_all(directory)?;
             std::fs::write(directory.join(CA_FILE), &ca_pem)?;
         }
-        Ok(Self {
-            acceptor: TlsAcceptor::from(Arc::new(configuration)),
-            ca_pem,
-        })
+        Ok(Self { acceptor, ca_pem })
     }
+}
+
+/// A server side that shows these certificates, its own first.
+pub(crate) fn acceptor(
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+) -> Result<TlsAcceptor, TlsError> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let configuration = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)?;
+    Ok(TlsAcceptor::from(Arc::new(configuration)))
 }
 
 fn parameters(common_name: &str, names: Vec<String>) -> Result<CertificateParams, rcgen::Error> {

@@ -54,6 +54,14 @@ pub(crate) fn client(server: &S3Server) -> Client {
 }
 
 pub(crate) fn client_as(server: &S3Server, endpoint: &str, identity: Identity) -> Client {
+    client_trusting(endpoint, identity, server.ca_pem())
+}
+
+pub(crate) fn client_trusting(endpoint: &str, identity: Identity, ca_pem: Option<&str>) -> Client {
+    client_over(endpoint, identity, http_client(ca_pem))
+}
+
+pub(crate) fn client_over(endpoint: &str, identity: Identity, http: SharedHttpClient) -> Client {
     let token = identity.token.map(str::to_owned);
     let credentials = Credentials::new(identity.access_key, identity.secret_key, token, None, "test");
     let timeouts = TimeoutConfig::builder()
@@ -68,7 +76,7 @@ pub(crate) fn client_as(server: &S3Server, endpoint: &str, identity: Identity) -
         .credentials_provider(credentials)
         .retry_config(RetryConfig::disabled())
         .timeout_config(timeouts)
-        .http_client(http_client(server.ca_pem()))
+        .http_client(http)
         .build();
     Client::from_conf(configuration)
 }

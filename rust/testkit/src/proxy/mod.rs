@@ -1,0 +1,345 @@
+//! Purpose: a network that breaks on request, between a client and any S3 server, on real sockets.
+//!
+//! Flow: `listener` (who may connect) → `connection` → `link` (bytes: latency, width, resets, silence; any protocol,
+//! TLS passed through) → the server; or, with [`Protocol::Http`], → `link` → `http` (requests: errors, lost requests
+//! and replies, spoiled bodies) → the server.
+//!
+//! Invariants: the proxy knows nothing of the server behind it and changes nothing that a signature covers: the client
+//! signs for the proxy's address, and the server checks the host it is told. It runs on threads of its own, so a test
+//! may block, or run on one thread, without stopping it. Everything can be changed while it runs.
+//!
+//! Cancel: [`FaultProxy::shutdown`] and dropping do the same: they end all connections, and wait for the threads.
+//! Neither waits for clients.
+//!
+//! ```no_run
+//! # async fn example(server: std::net::SocketAddr) -> Result<(), Box<dyn std::error::Error>> {
+//! use alluvium_testkit::proxy::*;
+//! use alluvium_testkit::s3_server::{FaultRule, Operation};
+//! use std::time::Duration;
+//!
+//! let proxy = FaultProxy::start(ProxyConfig::http(server)).await?;
+//! proxy.set_link(LinkShape::round_trip(Duration::from_millis(15), Some(80 << 20)));
+//! let lost = HttpFault::DropReply { reset: false };
+//! proxy.faults().add(FaultRule::new(Operation::CompleteMultipartUpload, lost).times(1))?;
+//! let chaos = Chaos::new(42, 0.05).action(3, HttpFault::error(503, "SlowDown")).action(1, HttpFault::Delay { ms: 500 });
+//! proxy.chaos().start(chaos)?;
+//! // … a client uses proxy.endpoint() …
+//! assert!(proxy.counters().faults(FaultKind::DropReply) > 0);
+//! proxy.set_availability(Availability::Down).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod connection;
+mod counters;
+mod http;
+mod link;
+mod listener;
+
+pub use self::counters::{FaultKind, ProxyCounters};
+pub use self::http::chaos::{Chaos, ChaosStatus, ChaosSwitch};
+pub use self::http::fault::HttpFault;
+pub use self::link::fault::{LinkFault, LinkFaults, LinkRule};
+pub use self::link::{Direction, LaneShape, LinkShape};
+pub use self::listener::Availability;
+
+use self::connection::Level;
+use self::listener::Wish;
+use crate::s3_server::{Faults, Tls, TlsError, acceptor};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::{Arc, mpsc as blocking_mpsc};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use tokio::sync::{mpsc, oneshot, watch};
+use tracing::warn;
+
+/// Enough to copy more than a loopback client and server produce on the machines this runs on.
+const WORKER_THREADS: usize = 2;
+/// Nothing blocks in the proxy; its tasks end at their next wait.
+const END_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What a proxy is made with.
+#[derive(Clone, Debug)]
+pub struct ProxyConfig {
+    /// The server. It need not run yet.
+    pub upstream: SocketAddr,
+    pub listen: SocketAddr,
+    pub link: LinkShape,
+    pub protocol: Protocol,
+}
+
+/// What the proxy understands of what it carries.
+#[derive(Clone, Debug)]
+pub enum Protocol {
+    /// Bytes. Faults of requests, and chaos, have no effect.
+    Tcp,
+    /// Requests.
+    Http,
+    /// Requests, over TLS from the client; plain to the server.
+    Https(ProxyTls),
+}
+
+/// The certificate that the proxy shows.
+#[derive(Clone, Debug)]
+pub enum ProxyTls {
+    /// Of an authority made at start; its `ca.pem` is written into the directory, if one is given.
+    OwnAuthority { directory: Option<PathBuf> },
+    /// A given one: the chain, own certificate first, and its key.
+    Given { chain_pem: String, key_pem: String },
+}
+
+impl ProxyConfig {
+    /// On a free port of the loopback, without any delay, and without understanding.
+    #[must_use]
+    pub fn tcp(upstream: SocketAddr) -> Self {
+        Self {
+            upstream,
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            link: LinkShape::default(),
+            protocol: Protocol::Tcp,
+        }
+    }
+
+    /// The same, understanding requests.
+    #[must_use]
+    pub fn http(upstream: SocketAddr) -> Self {
+        Self {
+            protocol: Protocol::Http,
+            ..Self::tcp(upstream)
+        }
+    }
+}
+
+/// Why a proxy cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum ProxyError {
+    #[error("cannot listen: {0}")]
+    Listen(#[source] io::Error),
+    #[error("cannot start threads: {0}")]
+    Threads(#[source] io::Error),
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+}
+
+/// What all connections share, and the handle with them.
+#[derive(Debug)]
+struct Shared {
+    upstream: SocketAddr,
+    level: Level,
+    link: watch::Sender<LinkShape>,
+    link_faults: LinkFaults,
+    faults: Faults<HttpFault>,
+    chaos: ChaosSwitch,
+    counters: ProxyCounters,
+    resets: watch::Sender<()>,
+}
+
+/// A running proxy. Ends when dropped.
+#[derive(Debug)]
+pub struct FaultProxy {
+    address: SocketAddr,
+    ca_pem: Option<String>,
+    shared: Arc<Shared>,
+    wishes: mpsc::UnboundedSender<Wish>,
+    stop: watch::Sender<bool>,
+    /// Signalled by the thread's end.
+    stopped: Option<oneshot::Receiver<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl FaultProxy {
+    /// Starts a proxy. It is ready when this returns.
+    pub async fn start(config: ProxyConfig) -> Result<Self, ProxyError> {
+        // Nothing here waits for anything but the file system; the function is async as its callers are.
+        Self::start_blocking(config)
+    }
+
+    /// The same, for callers without a runtime.
+    pub fn start_blocking(config: ProxyConfig) -> Result<Self, ProxyError> {
+        let (level, ca_pem) = level(config.protocol)?;
+        let listener = TcpListener::bind(config.listen).map_err(ProxyError::Listen)?;
+        listener.set_nonblocking(true).map_err(ProxyError::Listen)?;
+        let address = listener.local_addr().map_err(ProxyError::Listen)?;
+        let shared = Arc::new(Shared {
+            upstream: config.upstream,
+            level,
+            link: watch::Sender::new(config.link),
+            link_faults: LinkFaults::default(),
+            faults: Faults::default(),
+            chaos: ChaosSwitch::default(),
+            counters: ProxyCounters::default(),
+            resets: watch::Sender::new(()),
+        });
+        let (wishes, wished) = mpsc::unbounded_channel();
+        let (stop, stopping) = watch::channel(false);
+        let (ended, stopped) = oneshot::channel();
+        let (report, started) = blocking_mpsc::sync_channel(1);
+        let of_thread = Arc::clone(&shared);
+        // The runtime lives and ends in this thread: dropping one inside another runtime would panic.
+        let serve = move || {
+            let serving = serve(listener, address, of_thread, wished, stopping, &report);
+            if let Err(error) = serving {
+                // The receiver waits for this and nothing else.
+                let _ = report.send(Err(error));
+            }
+            // The receiver is gone when the proxy is being dropped; it joins the thread then.
+            let _ = ended.send(());
+        };
+        let thread = std::thread::Builder::new()
+            .name("testkit-fault-proxy".to_owned())
+            .spawn(serve)
+            .map_err(ProxyError::Threads)?;
+        let reported = started.recv().unwrap_or_else(|error| Err(io::Error::other(error)));
+        reported.map_err(ProxyError::Threads)?;
+        Ok(Self {
+            address,
+            ca_pem,
+            shared,
+            wishes,
+            stop,
+            stopped: Some(stopped),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where clients connect.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The URL for S3 clients (path style). Of a proxy of bytes: if the server speaks no TLS.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        let scheme = match self.shared.level {
+            Level::Tcp | Level::Http(None) => "http",
+            Level::Http(Some(_)) => "https",
+        };
+        format!("{scheme}://{}", self.address)
+    }
+
+    /// The certificate of the authority to trust, if the proxy made one.
+    #[must_use]
+    pub fn ca_pem(&self) -> Option<&str> {
+        self.ca_pem.as_deref()
+    }
+
+    /// What the way is like now.
+    #[must_use]
+    pub fn link(&self) -> LinkShape {
+        *self.shared.link.borrow()
+    }
+
+    /// Changes the way, for connections that are open too.
+    pub fn set_link(&self, link: LinkShape) {
+        self.shared.link.send_replace(link);
+    }
+
+    /// Rules for new connections.
+    #[must_use]
+    pub fn link_faults(&self) -> &LinkFaults {
+        &self.shared.link_faults
+    }
+
+    /// Rules for requests.
+    #[must_use]
+    pub fn faults(&self) -> &Faults<HttpFault> {
+        &self.shared.faults
+    }
+
+    /// Chance, for requests that no rule is for.
+    #[must_use]
+    pub fn chaos(&self) -> &ChaosSwitch {
+        &self.shared.chaos
+    }
+
+    #[must_use]
+    pub fn counters(&self) -> &ProxyCounters {
+        &self.shared.counters
+    }
+
+    /// What becomes of clients that connect from now on; holds when this returns. Open connections stay: see
+    /// [`Self::reset_connections`].
+    pub async fn set_availability(&self, availability: Availability) -> io::Result<()> {
+        let (done, fulfilled) = oneshot::channel();
+        self.wishes
+            .send((availability, done))
+            .map_err(|_| io::Error::other("the proxy has ended"))?;
+        fulfilled.await.map_err(io::Error::other)?
+    }
+
+    /// Resets all open connections, on both sides, as a server does that crashes.
+    pub fn reset_connections(&self) {
+        self.shared.resets.send_replace(());
+    }
+
+    /// Ends the proxy and all its connections; the port is free when this returns.
+    pub async fn shutdown(mut self) {
+        self.stop.send_replace(true);
+        if let Some(stopped) = self.stopped.take() {
+            // An error means that the thread has gone already, which is what is waited for.
+            let _ = stopped.await;
+        }
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.send_replace(true);
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            warn!("the proxy's thread panicked");
+        }
+    }
+}
+
+impl Drop for FaultProxy {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The level, and the certificate of the authority made for it.
+fn level(protocol: Protocol) -> Result<(Level, Option<String>), TlsError> {
+    Ok(match protocol {
+        Protocol::Tcp => (Level::Tcp, None),
+        Protocol::Http => (Level::Http(None), None),
+        Protocol::Https(ProxyTls::OwnAuthority { directory }) => {
+            let tls = Tls::make(directory.as_deref())?;
+            (Level::Http(Some(tls.acceptor)), Some(tls.ca_pem))
+        }
+        Protocol::Https(ProxyTls::Given { chain_pem, key_pem }) => {
+            let chain = CertificateDer::pem_slice_iter(chain_pem.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+            let key = PrivateKeyDer::from_pem_slice(key_pem.as_bytes())?;
+            (Level::Http(Some(acceptor(chain, key)?)), None)
+        }
+    })
+}
+
+/// Runs the proxy until told to stop; says when it is ready.
+fn serve(
+    listener: TcpListener,
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    wishes: mpsc::UnboundedReceiver<Wish>,
+    stopping: watch::Receiver<bool>,
+    ready: &blocking_mpsc::SyncSender<io::Result<()>>,
+) -> io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(WORKER_THREADS)
+        .thread_name("testkit-proxy")
+        .enable_all()
+        .build()?;
+    let entered = runtime.enter();
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    drop(entered);
+    // The receiver waits for this and nothing else.
+    let _ = ready.send(Ok(()));
+    runtime.block_on(listener::run(listener, address, shared, wishes, stopping));
+    runtime.shutdown_timeout(END_TIMEOUT);
+    Ok(())
+}
