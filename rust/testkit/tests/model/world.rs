@@ -1,0 +1,532 @@
+//! The system under test, and beside it what Kafka may expect of it.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    ops::Range,
+    path::PathBuf,
+    sync::Arc,
+    thread,
+    time::Duration,
+};
+
+use alluvium_engine::{
+    CopyRequest, Engine, Error, ErrorKind, Outcome, Read, Reader, Result, SegmentFiles, SegmentRef, Task,
+    config::{Config, StartupProbe},
+    metrics::DEFINITIONS,
+};
+use alluvium_format::{IndexType, KeyPrefix, SegmentKeys};
+use alluvium_testkit::{
+    proxy::{Availability, Chaos, FaultProxy, HttpFault, ProxyConfig},
+    s3_server::{S3Server, S3ServerConfig},
+    segment::{Content, TestSegment},
+};
+use rand::{RngExt, rngs::StdRng, seq::IndexedRandom};
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+/// Longest that any operation may take: all deadlines of the instance are far below.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// When the instance comes back to the keys of copies with an unknown outcome.
+const JANITOR_DISTANCES: [Duration; 3] = [
+    Duration::from_millis(100),
+    Duration::from_millis(400),
+    Duration::from_millis(1500),
+];
+
+/// What the bucket must hold of a segment once all is quiet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// Both objects, whole.
+    Stored,
+    /// Nothing.
+    Absent,
+    /// Whatever a crash or a failed delete left; Kafka will delete it.
+    Unknown,
+}
+
+struct Known {
+    segment: TestSegment,
+    log: Vec<u8>,
+    fate: Fate,
+    custom: Option<Vec<u8>>,
+    copy: Option<Task>,
+}
+
+pub(crate) struct World {
+    segments: Vec<Known>,
+    failures: BTreeMap<ErrorKind, u64>,
+    errors: Vec<Error>,
+    settings: Vec<(String, String)>,
+    engine: Option<Arc<Engine>>,
+    proxy: FaultProxy,
+    server: S3Server,
+    runtime: Runtime,
+    source: TempDir,
+}
+
+/// Files that this process has open.
+pub(crate) fn open_files() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+impl World {
+    /// The seed chooses how segments are stored.
+    pub(crate) fn new(seed: u64) -> Self {
+        let server = S3Server::start_blocking(S3ServerConfig::default()).unwrap();
+        let upstream = server.endpoint().strip_prefix("http://").unwrap().parse().unwrap();
+        let proxy = FaultProxy::start_blocking(ProxyConfig::http(upstream)).unwrap();
+        let defaults = S3ServerConfig::default();
+        let mut settings = vec![
+            ("s3.endpoint", proxy.endpoint()),
+            ("s3.bucket", defaults.buckets[0].clone()),
+            ("s3.access.key.id", defaults.access_key),
+            ("s3.secret.access.key", defaults.secret_key),
+            ("key.prefix", "model/".to_owned()),
+            ("chunk.size.bytes", "65536".to_owned()),
+            ("upload.part.size.bytes", "5242880".to_owned()),
+            ("upload.threads", "2".to_owned()),
+            ("request.attempt.timeout.ms", "1000".to_owned()),
+            ("request.timeout.ms", "3000".to_owned()),
+            ("copy.timeout.ms", "20000".to_owned()),
+            ("fetch.timeout.ms", "5000".to_owned()),
+            ("delete.timeout.ms", "5000".to_owned()),
+            ("close.timeout.ms", "5000".to_owned()),
+        ];
+        if seed % 2 == 1 {
+            settings.push(("compression.type", "zstd".to_owned()));
+        }
+        if seed % 4 >= 2 {
+            let key = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/v1/private-key.pem");
+            settings.push(("encryption.enabled", "true".to_owned()));
+            settings.push(("encryption.key.pair.id", "model".to_owned()));
+            let file = key.to_str().unwrap().to_owned();
+            settings.push(("encryption.key.pairs.model.private.key.file", file));
+        }
+        let settings = settings
+            .into_iter()
+            .map(|(key, value)| (key.to_owned(), value))
+            .collect();
+        let mut world = World {
+            segments: Vec::new(),
+            failures: BTreeMap::new(),
+            errors: Vec::new(),
+            settings,
+            engine: None,
+            proxy,
+            server,
+            runtime: tokio::runtime::Builder::new_multi_thread()
+                .worker_threads(1)
+                .enable_all()
+                .build()
+                .unwrap(),
+            source: tempfile::tempdir().unwrap(),
+        };
+        world.open();
+        world
+    }
+
+    fn open(&mut self) {
+        let config = Config {
+            janitor_distances: JANITOR_DISTANCES.to_vec(),
+            startup_probe: StartupProbe::Off,
+            ..Config::parse(self.settings.clone()).unwrap()
+        };
+        self.engine = Some(Engine::with_config(config).unwrap());
+    }
+
+    fn engine(&self) -> &Engine {
+        self.engine.as_deref().expect("open between the steps")
+    }
+
+    /// Each request is hit with that probability, by one of the faults that stores and networks really show.
+    pub(crate) fn chaos(&mut self, seed: u64, probability: f64) {
+        let (late, longest) = (HttpFault::Delay { ms: 300 }, HttpFault::SlowReply { ms: 2000 });
+        let chaos = Chaos::new(seed, probability)
+            .action(4, HttpFault::error(503, "SlowDown"))
+            .action(4, HttpFault::error(500, "InternalError"))
+            .action(
+                1,
+                HttpFault::Error {
+                    status: 502,
+                    code: String::new(),
+                    retry_after: None,
+                    html: true,
+                },
+            )
+            .action(
+                1,
+                HttpFault::Error {
+                    status: 503,
+                    code: "SlowDown".to_owned(),
+                    retry_after: Some(1),
+                    html: false,
+                },
+            )
+            .action(
+                2,
+                HttpFault::OkWithError {
+                    code: "InternalError".to_owned(),
+                    commit: false,
+                },
+            )
+            .action(
+                2,
+                HttpFault::OkWithError {
+                    code: "InternalError".to_owned(),
+                    commit: true,
+                },
+            )
+            .action(3, late)
+            .action(1, longest)
+            .action(1, HttpFault::Stall)
+            .action(3, HttpFault::DropRequest { reset: false })
+            .action(3, HttpFault::DropRequest { reset: true })
+            .action(4, HttpFault::DropReply { reset: false })
+            .action(4, HttpFault::DropReply { reset: true })
+            .action(
+                3,
+                HttpFault::TruncateBody {
+                    bytes: 100_000,
+                    reset: false,
+                },
+            )
+            .action(
+                2,
+                HttpFault::TruncateBody {
+                    bytes: 100_000,
+                    reset: true,
+                },
+            )
+            .action(1, HttpFault::StallBody { bytes: 100_000 })
+            .action(2, HttpFault::CorruptBody { at: 100_000 });
+        self.proxy.chaos().start(chaos).unwrap();
+    }
+
+    pub(crate) fn chaos_off(&mut self) {
+        self.proxy.chaos().pause();
+    }
+
+    /// Faults that chance has chosen since it was told how likely they are.
+    pub(crate) fn faults_of_this_weather(&self) -> u64 {
+        self.proxy.chaos().status().map_or(0, |status| status.all_hits())
+    }
+
+    pub(crate) fn new_segment(&mut self, random: &mut StdRng) -> usize {
+        let number = self.segments.len();
+        let size = match random.random_range(0..20) {
+            0 => 1,
+            1..=2 => random.random_range(5 << 20..12 << 20),
+            _ => random.random_range(1..300_000),
+        };
+        let content = *[Content::Json, Content::Noise].choose(random).unwrap();
+        let segment = TestSegment::write_content(self.source.path(), number as u64, size, content).unwrap();
+        self.segments.push(Known {
+            log: segment.log_bytes().unwrap(),
+            segment,
+            fate: Fate::Absent,
+            custom: None,
+            copy: None,
+        });
+        number
+    }
+
+    /// A segment whose copy has ended, at random.
+    pub(crate) fn any_finished(&mut self, random: &mut StdRng) -> Option<usize> {
+        self.collect(Duration::ZERO);
+        let finished: Vec<usize> = (0..self.segments.len())
+            .filter(|number| self.segments[*number].copy.is_none())
+            .collect();
+        finished.choose(random).copied()
+    }
+
+    pub(crate) fn begin_copy(&mut self, number: usize) {
+        let segment = &self.segments[number].segment;
+        let request = CopyRequest {
+            segment: reference(segment, None),
+            files: SegmentFiles {
+                log: segment.log.clone(),
+                offset_index: segment.offset_index.clone(),
+                time_index: segment.time_index.clone(),
+                transaction_index: segment.transaction_index.clone(),
+                producer_snapshot: segment.producer_snapshot.clone(),
+                leader_epochs: segment.leader_epochs.clone(),
+            },
+        };
+        self.segments[number].copy = Some(self.engine().start_copy(request));
+    }
+
+    /// Kafka's thread is interrupted, as at a change of leader.
+    pub(crate) fn cancel_soon(&mut self, number: usize, after: Duration) {
+        thread::sleep(after);
+        if let Some(copy) = &self.segments[number].copy {
+            copy.cancel();
+        }
+    }
+
+    pub(crate) fn copies_running(&mut self) -> usize {
+        self.collect(Duration::ZERO);
+        self.segments.iter().filter(|known| known.copy.is_some()).count()
+    }
+
+    pub(crate) fn wait_for_a_copy(&mut self) {
+        let before = self.copies_running();
+        for _ in 0..PATIENCE.as_millis() / 2 {
+            if before == 0 || self.copies_running() < before {
+                return;
+            }
+            thread::sleep(Duration::from_millis(2));
+        }
+        panic!("no copy ends");
+    }
+
+    pub(crate) fn wait_for_copies(&mut self) {
+        self.collect(PATIENCE);
+        assert_eq!(self.copies_running(), 0, "copies that do not end");
+    }
+
+    /// Takes the results of copies that have ended, waiting for each at most so long.
+    fn collect(&mut self, at_most: Duration) {
+        for known in &mut self.segments {
+            let Some(outcome) = known.copy.as_ref().and_then(|copy| copy.wait(at_most)) else {
+                continue;
+            };
+            known.copy = None;
+            match outcome {
+                Ok(Outcome::Copied(custom)) => {
+                    known.fate = Fate::Stored;
+                    known.custom = Some(custom);
+                }
+                Ok(other) => panic!("{other:?}"),
+                // Nothing may be left, although nobody calls delete: Kafka does not after a copy that it cancelled.
+                Err(error) => {
+                    *self.failures.entry(error.kind()).or_default() += 1;
+                    self.errors.push(error);
+                    known.fate = Fate::Absent;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn fetch(&mut self, number: usize, random: &mut StdRng) {
+        let known = &self.segments[number];
+        let size = known.segment.metadata.segment_size;
+        let begin = random.random_range(0..size);
+        let end = random.random_range(begin..size) + 1;
+        let opened = finish(&self.engine().start_open_segment(known.reference(), begin..end));
+        let read = opened.and_then(|outcome| read_to_end(&reader(outcome)));
+        let expected = &known.log[range(begin..end)];
+        self.judge(number, read, expected);
+    }
+
+    pub(crate) fn fetch_index(&mut self, number: usize) {
+        let known = &self.segments[number];
+        let opened = finish(&self.engine().start_open_index(known.reference(), IndexType::Timestamp));
+        let read = opened.and_then(|outcome| read_to_end(&reader(outcome)));
+        let expected = fs::read(&known.segment.time_index).unwrap();
+        self.judge(number, read, &expected);
+    }
+
+    fn judge(&self, number: usize, read: Result<Vec<u8>>, expected: &[u8]) {
+        let known = &self.segments[number];
+        match (read, known.fate) {
+            (Ok(bytes), Fate::Stored | Fate::Unknown) => assert!(bytes == expected, "wrong bytes of segment {number}"),
+            (Ok(_), Fate::Absent) => panic!("segment {number} does not exist, and was read"),
+            (Err(error), Fate::Stored) => {
+                // A failure passes; a wrong verdict would not.
+                let kinds = [
+                    ErrorKind::NotFound,
+                    ErrorKind::Invalid,
+                    ErrorKind::Unsupported,
+                    ErrorKind::Closed,
+                ];
+                assert!(!kinds.contains(&error.kind()), "segment {number} is stored: {error}");
+            }
+            (Err(_), Fate::Absent | Fate::Unknown) => {}
+        }
+    }
+
+    pub(crate) fn delete(&mut self, number: usize) {
+        let outcome = finish(&self.engine().start_delete(self.segments[number].reference()));
+        let known = &mut self.segments[number];
+        match outcome {
+            Ok(_) => {
+                known.fate = Fate::Absent;
+                known.custom = None;
+            }
+            Err(_) if known.fate == Fate::Absent => {}
+            Err(_) => known.fate = Fate::Unknown,
+        }
+    }
+
+    /// The network goes, and the broker with it before it comes back: no clean-up gets through. Then a new broker starts.
+    pub(crate) fn crash(&mut self) {
+        self.available(Availability::Down);
+        let engine = self.engine.take().expect("open between the steps");
+        engine.close();
+        for known in &mut self.segments {
+            if let Some(copy) = known.copy.take() {
+                known.fate = match copy.wait(PATIENCE).expect("a closed instance ends its copies") {
+                    Ok(Outcome::Copied(custom)) => {
+                        known.custom = Some(custom);
+                        Fate::Stored
+                    }
+                    _ => Fate::Unknown,
+                };
+            }
+            // What the janitor had still to do is lost with it.
+            if known.fate == Fate::Absent {
+                known.fate = Fate::Unknown;
+            }
+        }
+        self.available(Availability::Up);
+        self.open();
+    }
+
+    pub(crate) fn cut_off(&mut self, so_long: Duration) {
+        self.available(Availability::Down);
+        thread::sleep(so_long);
+        self.available(Availability::Up);
+    }
+
+    fn available(&self, availability: Availability) {
+        self.runtime
+            .block_on(self.proxy.set_availability(availability))
+            .unwrap();
+    }
+
+    /// With a store that works again, Kafka deletes what it is not sure of; then the bucket is compared.
+    pub(crate) fn assert_as_the_model_says(&mut self) {
+        self.wait_for_copies();
+        self.wait_until_idle();
+        for number in 0..self.segments.len() {
+            if self.segments[number].fate == Fate::Unknown {
+                let outcome = finish(&self.engine().start_delete(self.segments[number].reference()));
+                outcome.expect("a delete without faults");
+                self.segments[number].fate = Fate::Absent;
+            }
+        }
+        let prefix = KeyPrefix::new("model/").unwrap();
+        let mut expected = BTreeSet::new();
+        for known in self.segments.iter().filter(|known| known.fate == Fate::Stored) {
+            let keys = SegmentKeys::new(&prefix, &known.segment.metadata);
+            expected.extend([keys.log, keys.manifest]);
+        }
+        assert_eq!(self.objects(), expected);
+        assert_eq!(self.server.counters().multipart_uploads_open(), 0);
+        for (number, known) in self.segments.iter().enumerate() {
+            if known.fate == Fate::Stored {
+                let whole = 0..known.segment.metadata.segment_size;
+                let opened = finish(&self.engine().start_open_segment(known.reference(), whole)).unwrap();
+                assert!(read_to_end(&reader(opened)).unwrap() == known.log, "segment {number}");
+            }
+        }
+        self.wait_until_idle();
+    }
+
+    fn objects(&self) -> BTreeSet<String> {
+        let store = self.engine().store();
+        let mut keys = BTreeSet::new();
+        loop {
+            let last = keys.last().cloned();
+            let page = self.engine().block_on(store.list("", last.as_deref(), 1000)).unwrap();
+            keys.extend(page.objects.into_iter().map(|object| object.key));
+            if !page.has_more {
+                return keys;
+            }
+        }
+    }
+
+    /// Waits for the janitor and for what goes on behind the calls; then every gauge must be back at zero.
+    fn wait_until_idle(&self) {
+        const GAUGES: [(&str, &str); 11] = [
+            ("copy", "running"),
+            ("copy", "cleanups_pending"),
+            ("delete", "running"),
+            ("fetch", "streams_open"),
+            ("cache", "loads_running"),
+            ("memory", "upload_bytes"),
+            ("memory", "load_bytes"),
+            ("store", "requests_running"),
+            ("store", "requests_held"),
+            ("store", "reads_running"),
+            ("store", "writes_running"),
+        ];
+        let busy = || -> Vec<_> { GAUGES.iter().filter(|gauge| self.metric(gauge) != 0).collect() };
+        for _ in 0..PATIENCE.as_millis() / 20 {
+            if busy().is_empty() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        panic!("not back at zero: {:?}", busy());
+    }
+
+    fn metric(&self, (part, name): &(&str, &str)) -> i64 {
+        let position = DEFINITIONS
+            .iter()
+            .position(|definition| definition.part == *part && definition.name == *name);
+        self.engine().metrics()[position.unwrap_or_else(|| panic!("no metric {part} {name}"))]
+    }
+
+    pub(crate) fn count(&self, fate: Fate) -> usize {
+        self.segments.iter().filter(|known| known.fate == fate).count()
+    }
+
+    /// Copies that failed, by kind.
+    pub(crate) fn failures(&self) -> &BTreeMap<ErrorKind, u64> {
+        &self.failures
+    }
+
+    pub(crate) fn last_error(&self, kind: ErrorKind) -> Option<&Error> {
+        self.errors.iter().rev().find(|error| error.kind() == kind)
+    }
+
+    pub(crate) fn close(&mut self) {
+        if let Some(engine) = self.engine.take() {
+            engine.close();
+        }
+        self.proxy.reset_connections();
+    }
+}
+
+impl Known {
+    fn reference(&self) -> SegmentRef {
+        reference(&self.segment, self.custom.clone())
+    }
+}
+
+fn reference(segment: &TestSegment, custom_metadata: Option<Vec<u8>>) -> SegmentRef {
+    SegmentRef {
+        metadata: segment.metadata.clone(),
+        custom_metadata,
+    }
+}
+
+fn finish(task: &Task) -> Result<Outcome> {
+    task.wait(PATIENCE).expect("an operation that ends")
+}
+
+fn reader(outcome: Outcome) -> Reader {
+    match outcome {
+        Outcome::Opened(reader) => reader,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn read_to_end(reader: &Reader) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for _ in 0..PATIENCE.as_millis() / 50 {
+        match reader.read(1 << 20, Duration::from_millis(50))? {
+            Read::Data(data) => bytes.extend_from_slice(&data),
+            Read::End => return Ok(bytes),
+            Read::Pending => {}
+        }
+    }
+    panic!("a read that does not end");
+}
+
+fn range(range: Range<u64>) -> Range<usize> {
+    usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()
+}
