@@ -201,7 +201,11 @@ impl From<StoreError> for Error {
             StoreKind::Timeout => (ErrorKind::Timeout, ""),
             StoreKind::Truncated | StoreKind::ChecksumMismatch => (ErrorKind::Corrupt, ""),
             StoreKind::Invalid => (ErrorKind::Config, ""),
-            StoreKind::UploadNotFound | StoreKind::Unexpected => (ErrorKind::Internal, ""),
+            StoreKind::UploadNotFound => (ErrorKind::Unavailable, "; somebody else has ended this upload"),
+            StoreKind::Unexpected => (
+                ErrorKind::Unavailable,
+                "; something between the broker and the store may have answered",
+            ),
         };
         let retryable = error.is_retryable();
         Error {

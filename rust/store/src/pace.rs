@@ -58,9 +58,8 @@ impl Pace {
         now + ahead.saturating_sub(self.burst)
     }
 
-    /// Takes `bytes`, at most [`SLICE_BYTES`], and waits until they may be sent.
-    pub(crate) async fn wait(&self, bytes: usize) {
-        let due = self.take(bytes);
+    /// Waits until `due`.
+    pub(crate) async fn until(due: Instant) {
         if due > Instant::now() {
             tokio::time::sleep_until(due).await;
         } else {
@@ -92,7 +91,7 @@ mod tests {
                 let mut left = length;
                 while left > 0 {
                     let slice = left.min(SLICE_BYTES);
-                    pace.wait(slice).await;
+                    Pace::until(pace.take(slice)).await;
                     log.lock().expect("no panic").push((begin.elapsed(), body, slice));
                     left -= slice;
                 }
@@ -156,13 +155,13 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn one_who_leaves_takes_a_slice_with_him_and_no_more() {
         let pace = Arc::new(Pace::new(1 << 20));
-        pace.wait(SLICE_BYTES).await;
+        Pace::until(pace.take(SLICE_BYTES)).await;
         let begin = Instant::now();
         for _ in 0..16 {
-            let waiting = pace.wait(SLICE_BYTES);
+            let waiting = Pace::until(pace.take(SLICE_BYTES));
             let _ = tokio::time::timeout(Duration::ZERO, waiting).await;
         }
-        pace.wait(SLICE_BYTES).await;
+        Pace::until(pace.take(SLICE_BYTES)).await;
         let waited = begin.elapsed();
         assert!(waited <= Duration::from_millis(17 * 64), "{waited:?}");
     }

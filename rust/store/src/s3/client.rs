@@ -21,7 +21,8 @@ use rustls::{
 
 use super::{
     config::{CredentialsSource, S3Config},
-    limit, pace,
+    limit,
+    sending::{self, Sending},
 };
 use crate::{ErrorKind, Operation, StoreError, StoreResult, pace::Pace};
 
@@ -88,10 +89,11 @@ pub(super) fn s3_client(
     pace: Option<Arc<Pace>>,
 ) -> Client {
     let http = limit::all_but_objects(http);
-    let http = match pace {
-        Some(pace) => pace::uploads(http, pace),
-        None => http,
+    let sending = Sending {
+        pace,
+        silence: config.read_timeout,
     };
+    let http = sending::uploads(http, sending);
     let timeouts = TimeoutConfig::builder().connect_timeout(config.connect_timeout).build();
     let mut builder = Config::builder()
         .behavior_version(BehaviorVersion::v2026_01_12())

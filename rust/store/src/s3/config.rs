@@ -89,7 +89,7 @@ pub struct S3Config {
     pub payload_signing: bool,
     /// Limit of a TCP and TLS connection being made.
     pub connect_timeout: Duration,
-    /// Limit of silence: between request and answer, and between two pieces of a body.
+    /// Limit of silence: between two pieces of a body in either direction, and between an upload's last byte and its answer.
     pub read_timeout: Duration,
     /// Encryption at rest of what is written.
     pub encryption: ServerSideEncryption,

@@ -6,7 +6,7 @@
 //! # Flow
 //! [`S3Store::open`] reads the files that the settings name, finds credentials, builds the client (`client`) and makes no request.
 //! `store` maps each operation to one request; `errors` maps each failure to a [`crate::ErrorKind`]; `body` keeps a body to its
-//! announced bytes, `limit` keeps all other answers small, `pace` shapes what is sent, and `attributes` says how objects are kept.
+//! announced bytes, `limit` keeps all other answers small, `sending` paces and watches what is sent, and `attributes` says how objects are kept.
 //!
 //! # Invariants
 //! * Bodies are replayable buffers with an exact `Content-Length`; `aws-chunked` is never sent: too many servers get it wrong.
@@ -27,7 +27,7 @@ mod config;
 mod credentials;
 mod errors;
 mod limit;
-mod pace;
+mod sending;
 mod store;
 mod upload;
 mod watched;

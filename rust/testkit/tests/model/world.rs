@@ -87,8 +87,8 @@ impl World {
             ("chunk.size.bytes", "65536".to_owned()),
             ("upload.part.size.bytes", "5242880".to_owned()),
             ("upload.threads", "2".to_owned()),
-            ("request.attempt.timeout.ms", "1000".to_owned()),
-            ("request.timeout.ms", "3000".to_owned()),
+            ("request.attempt.timeout.ms", "500".to_owned()),
+            ("request.timeout.ms", "2000".to_owned()),
             ("copy.timeout.ms", "20000".to_owned()),
             ("fetch.timeout.ms", "5000".to_owned()),
             ("delete.timeout.ms", "5000".to_owned()),
@@ -142,7 +142,7 @@ impl World {
 
     /// Each request is hit with that probability, by one of the faults that stores and networks really show.
     pub(crate) fn chaos(&mut self, seed: u64, probability: f64) {
-        let (late, longest) = (HttpFault::Delay { ms: 300 }, HttpFault::SlowReply { ms: 2000 });
+        let (late, longest) = (HttpFault::Delay { ms: 200 }, HttpFault::SlowReply { ms: 1000 });
         let chaos = Chaos::new(seed, probability)
             .action(4, HttpFault::error(503, "SlowDown"))
             .action(4, HttpFault::error(500, "InternalError"))

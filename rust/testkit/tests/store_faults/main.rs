@@ -4,6 +4,7 @@
 mod answers;
 mod lies;
 mod settings;
+mod silence;
 mod wire;
 
 use std::{sync::Arc, time::Duration};
