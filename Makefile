@@ -2,7 +2,7 @@
 
 # Scripts must see Ctrl-C as it comes, and each target is one script: nothing is run in parallel.
 .NOTPARALLEL:
-.PHONY: help demo test test-minio build lint deny clean
+.PHONY: help demo test test-minio bench-copy build lint deny clean
 .DEFAULT_GOAL := help
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo '                 S3_BUCKET=.. S3_ACCESS_KEY=.. S3_SECRET_KEY=.. [S3_REGION=..] [S3_CA_FILE=..]; KEEP=1 keeps the files'
 	@echo 'make test        every check: lint, unit, conformance, JNI, layering, a real broker end to end'
 	@echo 'make test-minio  the S3 suites, JUnit, the broker test and the demo on a real MinIO'
+	@echo 'make bench-copy  what a copy costs beside the raw limit, on a real MinIO (docs/BENCHMARKS.md)'
 	@echo 'make build       the native library, the plugin jar (build/plugin) and the tools'
 	@echo 'make lint        formatting, clippy and the layering check only'
 	@echo 'make deny        licences, advisories, banned and duplicate crates (needs cargo-deny: cargo install cargo-deny)'
@@ -25,6 +26,9 @@ test:
 
 test-minio:
 	@tests/tools/run-suites minio
+
+bench-copy:
+	@tests/tools/with-s3 minio cargo bench --workspace --bench copy
 
 build:
 	@tests/tools/build
