@@ -257,7 +257,28 @@ fn uploads(name: &str, target: &Target, segment: &TestSegment) {
         || copy(&engine, segment, SEGMENTS),
         || plain(SEGMENTS),
     );
+    println!("| {name} | requests a segment | {} | |", requests(&engine));
     engine.close();
+}
+
+/// Requests of each kind that a copy took.
+fn requests(engine: &Engine) -> String {
+    let value = |part: &str, name: &str| {
+        let mut definitions = alluvium_engine::metrics::DEFINITIONS.iter();
+        let position = definitions.position(|definition| definition.part == part && definition.name == name);
+        engine.metrics()[position.unwrap()]
+    };
+    let copies = value("copy", "segments_total");
+    // The start wrote, read and deleted an object of its own.
+    let of = |name: &str, besides: i64| (value("store", name) - besides) as f64 / copies as f64;
+    format!(
+        "{} create, {} part, {} complete, {} put, {} head",
+        of("create_upload_requests_total", 0),
+        of("upload_part_requests_total", 0),
+        of("complete_upload_requests_total", 0),
+        of("put_requests_total", 1),
+        of("head_requests_total", 0),
+    )
 }
 
 struct Proxy {
