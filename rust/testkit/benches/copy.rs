@@ -5,7 +5,8 @@
 //!
 //! * `direct`: 256 MiB segments to the store. Plain: the same parts of a buffer, sent in parallel by the AWS SDK, read from the same file.
 //! * `proxied`: the same through a proxy that adds 15 ms and caps each connection at 80 MiB/s.
-//! * `zstd`: to a directory in memory, so that compressing is all that counts. Plain: zstd alone on one thread, times the threads.
+//! * `zstd`: to a directory in memory, so that compressing is nearly all that counts. Plain: as many threads that read the file's chunks and
+//!   compress them, and throw the frames away.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark fails by panicking")]
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures time")]
@@ -16,6 +17,7 @@ use std::{
     path::Path,
     process::{Child, ChildStdout, Command, Stdio},
     sync::Arc,
+    thread,
     time::{Duration, Instant},
 };
 
@@ -38,7 +40,6 @@ const SEGMENTS: u64 = 4;
 
 const PART_BYTES: u64 = 16 * MIB;
 const CONCURRENCY: usize = 8;
-const THREADS: usize = 2;
 const PROXY: [&str; 4] = ["--latency-ms", "15", "--bytes-per-second", "83886080"];
 
 /// How often each measurement is made; the median is told.
@@ -324,35 +325,44 @@ impl Drop for Proxy {
     }
 }
 
-fn zstd(level: i32, segment: &TestSegment, memory_directory: &Path) {
+/// Reads and compresses a share of the file's chunks, as a plain program would.
+fn plain_zstd(level: i32, path: &Path, share: usize, shares: usize) {
+    use std::os::unix::fs::FileExt;
+    let file = fs::File::open(path).unwrap();
+    let mut compressor = Compressor::new(level);
+    let mut chunk = vec![0; 4 << 20];
+    let mut frame = Vec::new();
+    for index in (0..SEGMENT_BYTES / (4 * MIB)).skip(share).step_by(shares) {
+        file.read_exact_at(&mut chunk, index * 4 * MIB).unwrap();
+        compressor.compress(&chunk, &mut frame).unwrap();
+    }
+}
+
+fn zstd(level: i32, threads: usize, segment: &TestSegment, memory_directory: &Path) {
     let engine = open(&[
         ("storage.type", "file"),
         ("file.path", memory_directory.to_str().unwrap()),
         ("compression.type", "zstd"),
         ("compression.level", &level.to_string()),
-        ("upload.threads", &THREADS.to_string()),
+        ("upload.threads", &threads.to_string()),
     ]);
-    let log = segment.log_bytes().unwrap();
     copy(&engine, segment, 1);
-    let name = format!("zstd level {level}, {THREADS} threads");
-    let mut alone = Duration::ZERO;
     compare(
-        &name,
-        SEGMENT_BYTES,
-        || copy(&engine, segment, 1),
+        &format!("zstd level {level}, threads: {threads}"),
+        SEGMENTS * SEGMENT_BYTES,
+        || copy(&engine, segment, SEGMENTS),
         || {
-            let begin = Instant::now();
-            let mut compressor = Compressor::new(level);
-            let mut frame = Vec::new();
-            for chunk in log.chunks(4 << 20) {
-                compressor.compress(chunk, &mut frame).unwrap();
-            }
-            alone = begin.elapsed();
+            thread::scope(|scope| {
+                for share in 0..threads {
+                    let path = &segment.log;
+                    scope.spawn(move || {
+                        for _ in 0..SEGMENTS {
+                            plain_zstd(level, path, share, threads);
+                        }
+                    });
+                }
+            });
         },
-    );
-    println!(
-        "| {name} | plain × {THREADS} | {:.0} | |",
-        256.0 / alone.as_secs_f64() * THREADS as f64
     );
     engine.close();
 }
@@ -381,7 +391,9 @@ fn main() {
         let segment = TestSegment::write_content(directory.path(), 2, SEGMENT_BYTES, Content::Json).unwrap();
         let memory_directory = tempfile::tempdir_in("/dev/shm").unwrap();
         for level in [1, 3] {
-            zstd(level, &segment, memory_directory.path());
+            for threads in [1, 2] {
+                zstd(level, threads, &segment, memory_directory.path());
+            }
         }
     }
 }

@@ -66,6 +66,8 @@ pub(crate) struct OperationMetrics {
     pub(crate) failed: Counter,
     pub(crate) bytes: Counter,
     pub(crate) running: Arc<Gauge>,
+    /// Begun so far; only counted where somebody asks.
+    pub(crate) begun: Counter,
     /// When the last one succeeded, on the instance's clock; 0 before the first.
     last_success_ms: AtomicU64,
 }
