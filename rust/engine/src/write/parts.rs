@@ -143,7 +143,11 @@ impl Parts {
     }
 
     async fn next_coded(&mut self, look_ahead: bool) -> Result<Part> {
-        let mut buffer = match self.next_buffer.take().or(self.try_buffer()?) {
+        let at_hand = match self.next_buffer.take() {
+            Some(buffer) => Some(buffer),
+            None => self.try_buffer()?,
+        };
+        let mut buffer = match at_hand {
             Some(buffer) => buffer,
             None => {
                 self.pause();
