@@ -2,7 +2,7 @@
 
 # Scripts must see Ctrl-C as it comes, and each target is one script: nothing is run in parallel.
 .NOTPARALLEL:
-.PHONY: help demo test test-minio bench-copy build lint deny clean
+.PHONY: help demo test test-minio bench-copy build lint fuzz deny clean
 .DEFAULT_GOAL := help
 
 help:
@@ -14,6 +14,7 @@ help:
 	@echo 'make bench-copy  what a copy costs beside the raw limit, on a real MinIO (docs/BENCHMARKS.md)'
 	@echo 'make build       the native library, the plugin jar (build/plugin) and the tools'
 	@echo 'make lint        formatting, clippy and the layering check only'
+	@echo 'make fuzz        fuzzes what reads foreign bytes, SECONDS=600 (default) in all'
 	@echo 'make deny        licences, advisories, banned and duplicate crates (needs cargo-deny: cargo install cargo-deny)'
 	@echo 'make clean       remove everything built (what was downloaded stays in the cache)'
 
@@ -35,6 +36,9 @@ build:
 
 lint:
 	@tests/tools/run-suites lint
+
+fuzz:
+	@tests/tools/fuzz $(or $(SECONDS),600)
 
 deny:
 	@cargo deny --workspace check

@@ -27,6 +27,9 @@ impl Codec {
     }
 }
 
+/// First bytes of a zstd frame (RFC 8878, 3.1.1).
+const FRAME_MAGIC: [u8; 4] = 0xfd2f_b528_u32.to_le_bytes();
+
 /// Lowest and highest compression level: zstd's own, without its "ultra" levels, whose tables take gigabytes.
 pub const COMPRESSION_LEVELS: std::ops::RangeInclusive<i32> = 1..=19;
 
@@ -84,11 +87,15 @@ impl std::fmt::Debug for Compressor {
 /// The `plain_length` bytes of exactly one frame.
 pub(crate) fn decompress(frame: &[u8], plain_length: usize) -> Result<Vec<u8>, FormatError> {
     let malformed = |reason: String| FormatError::malformed("zstd frame", reason);
+    // A skippable frame would pass for one of no bytes.
+    if !frame.starts_with(&FRAME_MAGIC) {
+        return Err(malformed("it does not begin with a frame".to_owned()));
+    }
     // Looked at before anything is allocated: a length that only the frame knows is never believed.
     match zstd::zstd_safe::get_frame_content_size(frame) {
         Ok(Some(told)) if told == plain_length as u64 => {}
         Ok(told) => return Err(malformed(format!("it tells {told:?} bytes instead of {plain_length}"))),
-        Err(_) => return Err(malformed("it does not begin with a frame".to_owned())),
+        Err(_) => return Err(malformed("its header is wrong".to_owned())),
     }
     let frame_length = zstd::zstd_safe::find_frame_compressed_size(frame)
         .map_err(|code| malformed(zstd::zstd_safe::get_error_name(code).to_owned()))?;
@@ -152,6 +159,9 @@ mod tests {
             "two frames"
         );
         assert!(decompress(b"", 0).is_err());
+        // A skippable frame, which zstd takes for one of no bytes.
+        assert!(decompress(b"\x50\x2a\x4d\x18\x02\0\0\0hi", 0).is_err());
+        assert_eq!(decompress(&frame(b""), 0).unwrap(), b"");
     }
 
     proptest! {

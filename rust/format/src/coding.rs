@@ -61,8 +61,12 @@ impl Coding {
 
     /// Most stored bytes of a chunk of `plain_length` bytes.
     pub fn stored_length_max(&self, plain_length: u64) -> u64 {
-        let tag = if self.encryption.is_some() { TAG_BYTES as u64 } else { 0 };
-        self.codec.bound(plain_length) + tag
+        self.codec.bound(plain_length) + self.tag_length()
+    }
+
+    /// Bytes that encryption adds to a piece.
+    pub(crate) fn tag_length(&self) -> u64 {
+        self.encryption.as_ref().map_or(0, |_| TAG_BYTES as u64)
     }
 
     /// Replaces `stored` by the stored bytes of a chunk.

@@ -3,7 +3,7 @@
 //! Kafka takes at most `remote.log.metadata.custom.metadata.max.bytes` (128 by default) and stops tiering a partition for good when
 //! there are more, so the worst case is fixed here and tested.
 
-use crate::{FormatError, KeyPrefix, keys::KEY_PREFIX_BYTES_MAX};
+use crate::{FormatError, KeyPrefix, error::quoted_bytes, keys::KEY_PREFIX_BYTES_MAX};
 
 /// First byte: our mark in the high half, the version of the encoding in the low one. Other plugins' metadata begin differently.
 const MARK: u8 = 0xa0;
@@ -49,7 +49,8 @@ impl CustomMetadata {
     /// # Errors
     /// [`FormatError::UnknownVersion`] for a later encoding, [`FormatError::Malformed`] for anything else.
     pub fn decode(bytes: &[u8]) -> Result<Self, FormatError> {
-        let malformed = |reason: &str| FormatError::malformed("custom metadata", format!("{reason}: {bytes:02x?}"));
+        let malformed =
+            |reason: &str| FormatError::malformed("custom metadata", format!("{reason}: {}", quoted_bytes(bytes)));
         let (&first, rest) = bytes.split_first().ok_or_else(|| malformed("empty"))?;
         if first & 0xf0 != MARK {
             return Err(malformed("not ours"));

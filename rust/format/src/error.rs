@@ -73,3 +73,49 @@ impl FormatError {
         }
     }
 }
+
+/// Most characters of a name, and bytes of anything else, that an error quotes: what is quoted may come from a bucket, and goes to a log.
+const QUOTED_MAX: usize = 96;
+
+/// A name in quotes; a long one is cut.
+pub(crate) fn quoted(name: &str) -> String {
+    match name.char_indices().nth(QUOTED_MAX) {
+        None => format!("{name:?}"),
+        Some((end, _)) => format!("{:?}... ({} bytes)", name.get(..end).unwrap_or_default(), name.len()),
+    }
+}
+
+/// Bytes in hexadecimal; long ones are cut.
+pub(crate) fn quoted_bytes(bytes: &[u8]) -> String {
+    match bytes.get(..QUOTED_MAX) {
+        Some(beginning) if bytes.len() > QUOTED_MAX => format!("{beginning:02x?}... ({} bytes)", bytes.len()),
+        _ => format!("{bytes:02x?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CustomMetadata, DataKeys, KeyPrefix, NoKeys, TopicName, Uuid, WrappedKey};
+
+    #[test]
+    fn errors_quote_names_and_only_the_beginning_of_what_is_none() {
+        assert_eq!(quoted("a b"), "\"a b\"");
+        assert_eq!(quoted_bytes(&[1, 0xab]), "[01, ab]");
+        let long = "\u{1f}".repeat(1 << 20);
+        let wrapped = WrappedKey {
+            key_id: long.clone(),
+            bytes: Vec::new(),
+        };
+        for error in [
+            TopicName::new(long.as_str()).unwrap_err(),
+            KeyPrefix::new(long.as_str()).unwrap_err(),
+            Uuid::parse(&long).unwrap_err(),
+            NoKeys.unwrap_key(&wrapped).unwrap_err(),
+            CustomMetadata::decode(long.as_bytes()).unwrap_err(),
+        ] {
+            let text = error.to_string();
+            assert!(text.len() < 1024 && text.contains("1048576 bytes"), "{text}");
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{FormatError, SegmentMetadata};
+use crate::{FormatError, SegmentMetadata, error::quoted};
 
 /// Longest prefix in bytes of UTF-8: it must fit into Kafka's custom metadata (see [`crate::CustomMetadata`]).
 pub const KEY_PREFIX_BYTES_MAX: usize = 96;
@@ -19,7 +19,12 @@ impl KeyPrefix {
     /// [`FormatError::Malformed`] names the rule it breaks.
     pub fn new(prefix: impl Into<String>) -> Result<Self, FormatError> {
         let prefix = prefix.into();
-        let malformed = |reason: &str| Err(FormatError::malformed("key prefix", format!("{prefix:?} {reason}")));
+        let malformed = |reason: &str| {
+            Err(FormatError::malformed(
+                "key prefix",
+                format!("{} {reason}", quoted(&prefix)),
+            ))
+        };
         if prefix.len() > KEY_PREFIX_BYTES_MAX {
             return malformed(&format!(
                 "has {} bytes, at most {KEY_PREFIX_BYTES_MAX} fit",

@@ -19,6 +19,7 @@ use crate::{
     ChunkIndex, ChunkTable, Codec, Coding, Compressor, Crc32, DataKey, Encryption, FormatError, IndexType,
     SegmentMetadata, Unverified, Verified, WrappedKey,
     coding::{FEATURE_ENCRYPTION, FEATURE_ZSTD, Transform},
+    error::quoted,
     proto::{CodecMessage, EncryptionMessage, IndexMessage, ManifestMessage},
     seal::{Sealed, TAG_BYTES},
 };
@@ -29,6 +30,10 @@ pub const FORMAT_VERSION: u16 = 1;
 
 /// Largest manifest object that is read: five indexes of a 2 GiB segment with room to spare, and a bound for hostile input.
 pub const MANIFEST_BYTES_MAX: u64 = 256 * 1024 * 1024;
+
+/// Largest message: chunks for 40 GiB in the smallest chunks, while Kafka's segments end at 2 GiB. Decoded, a hostile one takes twelve times
+/// as much.
+const MESSAGE_BYTES_MAX: u64 = 8 * 1024 * 1024;
 
 /// Largest index: Kafka's are 10 MiB by default (`segment.index.bytes`), and a manifest must hold five.
 pub const INDEX_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -58,7 +63,7 @@ pub struct NoKeys;
 impl DataKeys for NoKeys {
     fn unwrap_key(&self, wrapped: &WrappedKey) -> Result<DataKey, FormatError> {
         Err(FormatError::NoDataKey {
-            reason: format!("no key pair is known, and {:?} is needed", wrapped.key_id),
+            reason: format!("no key pair is known, and {} is needed", quoted(&wrapped.key_id)),
         })
     }
 }
@@ -207,7 +212,7 @@ impl Manifest {
     /// The bytes of the object. With a compressor, indexes that get smaller by it are stored as zstd frames.
     ///
     /// # Errors
-    /// [`FormatError::Malformed`] when they would pass [`MANIFEST_BYTES_MAX`].
+    /// [`FormatError::Malformed`] when they would pass [`MANIFEST_BYTES_MAX`], or the message its own limit.
     pub fn encode(&self, mut compressor: Option<&mut Compressor>) -> Result<EncodedManifest, FormatError> {
         let mut features = self.coding.features();
         let mut payloads: Vec<Bytes> = Vec::new();
@@ -230,6 +235,10 @@ impl Manifest {
         let too_large = || FormatError::malformed("manifest", format!("{total} bytes are over {MANIFEST_BYTES_MAX}"));
         if total as u64 > MANIFEST_BYTES_MAX {
             return Err(too_large());
+        }
+        if message.len() as u64 > MESSAGE_BYTES_MAX {
+            let reason = format!("its message has {} bytes, over {MESSAGE_BYTES_MAX}", message.len());
+            return Err(FormatError::malformed("manifest", reason));
         }
         let header = Header {
             features,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{FormatError, Uuid};
+use crate::{FormatError, Uuid, error::quoted};
 
 /// Longest topic name (Kafka: `Topic.MAX_NAME_LENGTH`).
 const TOPIC_NAME_BYTES_MAX: usize = 249;
@@ -22,7 +22,7 @@ impl TopicName {
             .bytes()
             .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-'));
         if !legal || name.is_empty() || name.len() > TOPIC_NAME_BYTES_MAX || name == "." || name == ".." {
-            return Err(FormatError::malformed("topic name", format!("{name:?}")));
+            return Err(FormatError::malformed("topic name", quoted(&name)));
         }
         Ok(TopicName(name))
     }

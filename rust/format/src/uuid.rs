@@ -4,7 +4,7 @@ use std::fmt;
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 
-use crate::FormatError;
+use crate::{FormatError, error::quoted};
 
 /// A topic id or a segment id.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,7 +31,10 @@ impl Uuid {
     /// # Errors
     /// [`FormatError::Malformed`] when it is not 22 characters of URL-safe base64.
     pub fn parse(text: &str) -> Result<Self, FormatError> {
-        let malformed = || FormatError::malformed("uuid", format!("{text:?} is not 22 characters of URL-safe base64"));
+        let malformed = || {
+            let reason = format!("{} is not 22 characters of URL-safe base64", quoted(text));
+            FormatError::malformed("uuid", reason)
+        };
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| malformed())?;
         Ok(Uuid(bytes.try_into().map_err(|_| malformed())?))
     }

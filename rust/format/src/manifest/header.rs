@@ -1,6 +1,6 @@
 //! The first bytes of a manifest.
 
-use super::{FORMAT_VERSION, HEADER_BYTES, KNOWN_FEATURES, MAGIC, MANIFEST_BYTES_MAX};
+use super::{FORMAT_VERSION, HEADER_BYTES, KNOWN_FEATURES, MAGIC, MANIFEST_BYTES_MAX, MESSAGE_BYTES_MAX};
 use crate::{Crc32, FormatError};
 
 pub(super) struct Header {
@@ -29,6 +29,11 @@ impl Header {
     pub(super) fn of_object(head: &[u8], length: u64) -> Result<Self, FormatError> {
         let header = Header::decode(head)?;
         let expected = HEADER_BYTES as u64 + u64::from(header.message_length) + u64::from(header.payload_length);
+        let message_length = u64::from(header.message_length);
+        if message_length > MESSAGE_BYTES_MAX {
+            let reason = format!("its message has {message_length} bytes, over {MESSAGE_BYTES_MAX}");
+            return Err(FormatError::malformed("manifest", reason));
+        }
         if length != expected || expected > MANIFEST_BYTES_MAX {
             return Err(FormatError::WrongLength {
                 what: "manifest",
@@ -83,5 +88,26 @@ impl Header {
             payload_length: u32::from_be_bytes(*payload_length),
             message_crc32: u32::from_be_bytes(*message_crc32),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Small messages inside the message take twelve times their bytes in memory, so its limit is far below that of the object.
+    #[test]
+    fn a_message_that_would_swell_is_refused_by_its_header() {
+        let longest = u32::try_from(MESSAGE_BYTES_MAX).unwrap();
+        for (message_length, fits) in [(longest, true), (longest + 1, false)] {
+            let header = Header {
+                features: 0,
+                message_length,
+                payload_length: 7,
+                message_crc32: 0,
+            };
+            let length = HEADER_BYTES as u64 + u64::from(message_length) + 7;
+            assert_eq!(Header::of_object(&header.encode(), length).is_ok(), fits);
+        }
     }
 }

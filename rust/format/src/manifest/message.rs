@@ -142,7 +142,8 @@ pub(super) fn chunks_from_message(
         let most = coding.stored_length_max(plain);
         let possible = match coding.codec {
             Codec::None => u64::from(stored) == most,
-            Codec::Zstd => u64::from(stored) <= most,
+            // No frame is empty.
+            Codec::Zstd => u64::from(stored) > coding.tag_length() && u64::from(stored) <= most,
         };
         if !possible {
             return Err(malformed(&format!(
@@ -248,5 +249,41 @@ pub(super) fn put_index(
             "manifest",
             format!("index {} comes twice", index_type.name()),
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DataKey, Encryption, WrappedKey};
+
+    #[test]
+    fn a_chunk_that_cannot_hold_a_frame_and_its_tag_is_refused() {
+        let encryption = Encryption {
+            wrapped: WrappedKey {
+                key_id: String::new(),
+                bytes: Vec::new(),
+            },
+            data_key: DataKey::new([1; 32]),
+        };
+        for (encryption, least) in [(None, 1), (Some(encryption), 17)] {
+            let coding = Coding {
+                codec: Codec::Zstd,
+                encryption,
+            };
+            let stored_in = |stored_length: u32| {
+                let message = ManifestMessage {
+                    chunk_size: crate::CHUNK_SIZE_MIN,
+                    stored_lengths: vec![stored_length],
+                    stored_crc32s: vec![1],
+                    plain_crc32s: vec![2],
+                    object_crc32: 1,
+                    ..Default::default()
+                };
+                chunks_from_message(&message, 100, &coding)
+            };
+            assert!(stored_in(least).is_ok());
+            assert!(stored_in(least - 1).is_err(), "{least}");
+        }
     }
 }

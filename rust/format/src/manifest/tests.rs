@@ -305,6 +305,15 @@ fn an_index_that_swells_is_refused_before_it_does() {
 }
 
 #[test]
+fn a_manifest_that_nobody_would_read_is_not_written() {
+    let long = Manifest {
+        writer: "w".repeat(usize::try_from(MESSAGE_BYTES_MAX).unwrap()),
+        ..example_manifest(&[1], vec![])
+    };
+    assert!(long.encode(None).is_err());
+}
+
+#[test]
 fn a_manifest_is_read_back_as_it_was_written() {
     for (plain, indexes) in [
         (vec![], vec![]),
