@@ -23,7 +23,7 @@ use std::{
 
 use alluvium_format::{DataKeys, IndexType};
 use alluvium_store::{
-    ObjectStore, StoreResult,
+    ObjectStore,
     file::FileStore,
     layer::{self, Guards, Policies, metrics::StoreMetrics},
     s3::S3Store,
@@ -36,7 +36,7 @@ use crate::{
     budget::{Budget, BufferPool},
     cache::Cache,
     completion::{Completion, blocking},
-    config::{Config, StoreConfig},
+    config::{Config, StartupProbe, StoreConfig},
     keyring::KeyRing,
     metrics::{Metrics, Sources},
     ops, probe,
@@ -348,13 +348,18 @@ async fn open_store(config: &Config, metrics: &Arc<StoreMetrics>) -> Result<(Arc
         blocking(move || KeyRing::load(&encryption)).await?
     };
     let opening = async {
-        let opened: StoreResult<Arc<dyn ObjectStore>> = match &config.store {
-            StoreConfig::S3(s3) => S3Store::open(s3.clone()).await.map(|store| Arc::new(store) as _),
-            StoreConfig::File(file) => FileStore::open(file.clone()).await.map(|store| Arc::new(store) as _),
-        };
-        opened.map_err(|error| probe::verdict(config, &error))
+        match &config.store {
+            StoreConfig::S3(s3) => S3Store::open(s3.clone()).await.map(|store| {
+                let store = Arc::new(store);
+                (Arc::clone(&store) as Arc<dyn ObjectStore>, Some(store))
+            }),
+            StoreConfig::File(file) => FileStore::open(file.clone())
+                .await
+                .map(|store| (Arc::new(store) as _, None)),
+        }
+        .map_err(|error| probe::verdict(config, &error))
     };
-    let base = tokio::time::timeout(OPEN_TIMEOUT, opening)
+    let (base, bucket) = tokio::time::timeout(OPEN_TIMEOUT, opening)
         .await
         .unwrap_or_else(|_| Err(probe::opening_timed_out(config, OPEN_TIMEOUT)))?;
     tokio::time::timeout(
@@ -363,5 +368,10 @@ async fn open_store(config: &Config, metrics: &Arc<StoreMetrics>) -> Result<(Arc
     )
     .await
     .unwrap_or_else(|_| Err(probe::timed_out(config, PROBE_TIMEOUT)))?;
+    if let Some(bucket) = bucket
+        && config.startup_probe != StartupProbe::Off
+    {
+        probe::warn_of_versions(&bucket).await;
+    }
     Ok((base, keys))
 }

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use alluvium_store::{
     ErrorKind as StoreKind, Key, ObjectStore, Operation, Payload, StoreError, StoreResult,
     layer::{self, Policies, metrics::StoreMetrics},
-    s3::CredentialsSource,
+    s3::{CredentialsSource, Deletes, S3Store},
 };
 use bytes::Bytes;
 
@@ -20,6 +20,9 @@ use crate::{
 /// Limits of each request of the probe, so that its cause is told before the start's own deadline.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
 const OPERATION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Limit of asking what the bucket does with deletes: it only serves a warning.
+const VERSIONS_TIMEOUT: Duration = Duration::from_secs(1);
 
 const CONTENT: &[u8] = b"Alluvium tries at its start whether it can write, read and delete here.\n";
 
@@ -65,6 +68,23 @@ async fn write(store: &dyn ObjectStore, key: &Key) -> StoreResult<()> {
         return Err(StoreError::new(StoreKind::Unexpected, Operation::Get, detail).with_key(key));
     }
     deleted
+}
+
+/// Says in the log when a delete frees nothing in this bucket. Where that cannot be found out, nothing is said: neither the right to ask
+/// nor a store that knows of versions is needed for anything else.
+pub(crate) async fn warn_of_versions(bucket: &S3Store) {
+    match tokio::time::timeout(VERSIONS_TIMEOUT, bucket.deletes()).await {
+        Ok(Ok(Deletes::Free)) => {}
+        Ok(Ok(Deletes::LeaveVersions)) => tracing::warn!(
+            "the bucket keeps versions: what Kafka deletes goes on taking space until a lifecycle rule removes noncurrent versions"
+        ),
+        Ok(Ok(Deletes::LeaveLockedVersions)) => tracing::warn!(
+            "the bucket locks objects: what Kafka deletes goes on taking space until its retention has ended and a lifecycle rule removes \
+             noncurrent versions"
+        ),
+        Ok(Err(error)) => tracing::debug!(%error, "whether the bucket keeps versions is not known"),
+        Err(_) => tracing::debug!(limit = ?VERSIONS_TIMEOUT, "whether the bucket keeps versions is not known"),
+    }
 }
 
 /// A number that two tools which start at the same moment do not share.

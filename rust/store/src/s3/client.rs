@@ -22,6 +22,7 @@ use rustls::{
 use super::{
     config::{CredentialsSource, S3Config},
     limit,
+    names::Names,
     sending::{self, Sending},
 };
 use crate::{ErrorKind, Operation, StoreError, StoreResult, pace::Pace};
@@ -29,13 +30,13 @@ use crate::{ErrorKind, Operation, StoreError, StoreResult, pace::Pace};
 /// How long an idle connection is kept: below the idle limits of load balancers, which drop connections silently (60 s is usual).
 const POOL_IDLE: Duration = Duration::from_secs(20);
 
-/// Makes the HTTP client, trusting the authorities that `config` names.
+/// Makes the HTTP client, trusting the authorities that `config` names. Where hosts are, it asks `names`, or the system.
 ///
 /// Blocks on reading the certificate files.
 ///
 /// # Errors
 /// [`ErrorKind::Invalid`] when the certificate file cannot be read or holds no certificate.
-pub(super) fn http_client(config: &S3Config) -> StoreResult<SharedHttpClient> {
+pub(super) fn http_client(config: &S3Config, names: Option<&Names>) -> StoreResult<SharedHttpClient> {
     let builder = Builder::new().pool_idle_timeout(POOL_IDLE);
     let own_requests_only = matches!(
         config.credentials,
@@ -48,17 +49,20 @@ pub(super) fn http_client(config: &S3Config) -> StoreResult<SharedHttpClient> {
     let trust = match &config.ca_file {
         Some(path) => TrustStore::empty().with_pem_certificate(authorities(path)?),
         // No certificate will be looked at, so a container without any is no reason for a warning.
-        None if plain && own_requests_only => return Ok(builder.build_http()),
+        None if plain && own_requests_only && names.is_none() => return Ok(builder.build_http()),
         None => TrustStore::default(),
     };
     let context = TlsContext::builder()
         .with_trust_store(trust)
         .build()
         .map_err(|error| StoreError::new(ErrorKind::Invalid, Operation::Open, format!("TLS settings: {error}")))?;
-    Ok(builder
+    let builder = builder
         .tls_provider(Provider::Rustls(CryptoMode::Ring))
-        .tls_context(context)
-        .build_https())
+        .tls_context(context);
+    Ok(match names {
+        Some(names) => builder.build_with_resolver(names.clone()),
+        None => builder.build_https(),
+    })
 }
 
 /// Reads a PEM bundle and proves that all its certificates can be used: the HTTP client panics on one that cannot.

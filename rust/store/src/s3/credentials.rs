@@ -54,7 +54,14 @@ pub(super) struct KeySource {
     network: ProviderConfig,
     state: tokio::sync::Mutex<Option<Remembered>>,
     /// The last keys handed out: a refused request compares with them.
-    handed: std::sync::Mutex<Option<Credentials>>,
+    handed: std::sync::Mutex<Option<Handed>>,
+}
+
+#[derive(Clone, Debug)]
+struct Handed {
+    keys: Credentials,
+    /// When they were first.
+    since: Instant,
 }
 
 #[derive(Debug)]
@@ -77,20 +84,26 @@ impl KeySource {
         }
     }
 
-    /// Forgets what is remembered and asks the source again. Whether other keys came than those last handed out.
-    pub(super) async fn changed(&self) -> bool {
+    /// For a request that was refused and had begun at `begin`: whether there are other keys than those it was signed with.
+    ///
+    /// Forgets what is remembered and asks the source again, unless another refused request has done so in the meantime: of many that
+    /// are under way when keys are rotated, each is to go on.
+    pub(super) async fn changed(&self, begin: Instant) -> bool {
         if matches!(
             self.source,
             CredentialsSource::Static { .. } | CredentialsSource::Environment
         ) {
             return false;
         }
-        let before = self.handed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut state = self.state.lock().await;
+        let handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if handed.as_ref().is_some_and(|handed| handed.since > begin) {
+            return true;
+        }
         let Ok(fresh) = self.load().await else {
             return false;
         };
-        let differs = before.is_some_and(|before| !same_keys(&before, &fresh.keys));
+        let differs = handed.is_some_and(|handed| !same_keys(&handed.keys, &fresh.keys));
         *state = Some(fresh);
         differs
     }
@@ -118,7 +131,13 @@ impl KeySource {
             }
         }
         let keys = remembered.keys.clone();
-        *self.handed.lock().unwrap_or_else(PoisonError::into_inner) = Some(keys.clone());
+        let mut handed = self.handed.lock().unwrap_or_else(PoisonError::into_inner);
+        if !handed.as_ref().is_some_and(|handed| same_keys(&handed.keys, &keys)) {
+            *handed = Some(Handed {
+                keys: keys.clone(),
+                since: Instant::now(),
+            });
+        }
         Ok(keys)
     }
 

@@ -22,15 +22,20 @@
 
 mod attributes;
 mod body;
+mod bucket;
 mod client;
 mod config;
 mod credentials;
+mod delete;
 mod errors;
 mod limit;
+mod names;
 mod sending;
 mod store;
 mod upload;
 mod watched;
 
+pub use bucket::Deletes;
 pub use config::{CredentialsSource, S3Config, Secret, ServerSideEncryption};
+pub use names::Names;
 pub use store::S3Store;

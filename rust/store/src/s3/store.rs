@@ -15,11 +15,11 @@ use aws_sdk_s3::{
     Client,
     error::{ProvideErrorMetadata, SdkError},
     primitives::ByteStream,
-    types::{ChecksumMode, ChecksumType, Delete, ObjectIdentifier},
+    types::{ChecksumMode, ChecksumType},
 };
-use aws_smithy_runtime_api::client::orchestrator::{HttpRequest, HttpResponse};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use base64::{Engine, prelude::BASE64_STANDARD};
-use md5::{Digest, Md5};
+use tokio::time::Instant;
 
 use super::{
     attributes::Attributes,
@@ -28,15 +28,13 @@ use super::{
     credentials::KeySource,
     errors::{self, Target},
     limit,
+    names::Names,
     watched::FileStamp,
 };
 use crate::{
     ErrorKind, GetObject, Key, ListPage, ObjectInfo, ObjectStore, Operation, Payload, StoreError, StoreResult,
     UploadId, UploadedPart, pace::Pace,
 };
-
-/// Most keys in one DeleteObjects or one page of a listing (S3: "DeleteObjects", "ListObjectsV2").
-const KEYS_MAX: usize = 1000;
 
 /// A bucket.
 pub struct S3Store {
@@ -48,12 +46,13 @@ pub struct S3Store {
     keys: SharedCredentialsProvider,
     key_source: Arc<KeySource>,
     authorities: Option<Authorities>,
+    names: Option<Names>,
 }
 
-/// The certificate file and its state when the client was built.
+/// The certificate file, its state when the client was built, and when that was.
 struct Authorities {
     path: PathBuf,
-    seen: Mutex<FileStamp>,
+    seen: Mutex<(FileStamp, Instant)>,
 }
 
 impl fmt::Debug for S3Store {
@@ -72,10 +71,22 @@ impl S3Store {
     /// [`ErrorKind::Invalid`] for an unusable certificate file, [`ErrorKind::InvalidCredentials`] when no credentials are found;
     /// the detail names the file or all places looked at.
     pub async fn open(config: S3Config) -> StoreResult<S3Store> {
+        Self::open_with(config, None).await
+    }
+
+    /// The same, for tests of names that move: where hosts are, `names` says.
+    ///
+    /// # Errors
+    /// As [`S3Store::open`].
+    pub async fn open_with_names(config: S3Config, names: Names) -> StoreResult<S3Store> {
+        Self::open_with(config, Some(names)).await
+    }
+
+    async fn open_with(config: S3Config, names: Option<Names>) -> StoreResult<S3Store> {
         let seen = config.ca_file.as_deref().map(FileStamp::of);
         let http = {
-            let config = config.clone();
-            blocking(move || client::http_client(&config)).await?
+            let (config, names) = (config.clone(), names.clone());
+            blocking(move || client::http_client(&config, names.as_ref())).await?
         };
         let key_source = KeySource::new(config.credentials.clone(), &config.region, &limit::all(http.clone()));
         let key_source = Arc::new(key_source);
@@ -103,7 +114,7 @@ impl S3Store {
         };
         let authorities = config.ca_file.clone().zip(seen).map(|(path, stamp)| Authorities {
             path,
-            seen: Mutex::new(stamp),
+            seen: Mutex::new((stamp, Instant::now())),
         });
         let pace = config.upload_bytes_per_second.map(Pace::new).map(Arc::new);
         let client = RwLock::new(client::s3_client(&config, http, keys.clone(), pace.clone()));
@@ -116,6 +127,7 @@ impl S3Store {
             keys,
             key_source,
             authorities,
+            names,
         })
     }
 
@@ -133,45 +145,50 @@ impl S3Store {
     where
         E: ProvideErrorMetadata + Error + 'static,
     {
+        let begin = Instant::now();
         match Box::pin(request).await {
             Ok(answer) => Ok(answer),
-            Err(error) => Err(self.mended(self.target.error(operation, key, &error)).await),
+            Err(error) => Err(self.mended(self.target.error(operation, key, &error), begin).await),
         }
     }
 
-    /// Looks whether what the server or we refused has been replaced on disk; then another attempt makes sense.
-    async fn mended(&self, error: StoreError) -> StoreError {
+    /// Looks whether what the server or we refused has been replaced on disk since the request began; then another attempt makes
+    /// sense.
+    async fn mended(&self, error: StoreError, begin: Instant) -> StoreError {
         let mended = match error.kind() {
-            ErrorKind::InvalidCredentials => self.key_source.changed().await,
-            ErrorKind::Tls => self.authorities_changed().await,
+            ErrorKind::InvalidCredentials => self.key_source.changed(begin).await,
+            ErrorKind::Tls => self.authorities_changed(begin).await,
             _ => false,
         };
         if mended { error.with_retryable(true) } else { error }
     }
 
-    async fn authorities_changed(&self) -> bool {
+    async fn authorities_changed(&self, begin: Instant) -> bool {
         let Some(authorities) = &self.authorities else {
             return false;
         };
         let path = authorities.path.clone();
-        let config = self.config.clone();
-        let Ok((stamp, http)) = blocking(move || Ok((FileStamp::of(&path), client::http_client(&config)))).await else {
+        let (config, names) = (self.config.clone(), self.names.clone());
+        let look = move || Ok((FileStamp::of(&path), client::http_client(&config, names.as_ref())));
+        let Ok((stamp, http)) = blocking(look).await else {
             return false;
         };
         let mut seen = authorities.seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if *seen == stamp {
-            return false;
+        let (seen_stamp, read) = *seen;
+        if seen_stamp == stamp {
+            // Another request that was refused may have read it in the meantime.
+            return read > begin;
         }
         match http {
             Ok(http) => {
-                *seen = stamp;
+                *seen = (stamp, Instant::now());
                 let client = client::s3_client(&self.config, http, self.keys.clone(), self.pace.clone());
                 *self.client.write().unwrap_or_else(PoisonError::into_inner) = client;
                 tracing::info!(file = %authorities.path.display(), "certificate authorities were read again");
                 true
             }
             Err(error) => {
-                *seen = stamp;
+                *seen = (stamp, read);
                 tracing::warn!(%error, "cannot read certificate authorities again, keeping the present ones");
                 false
             }
@@ -214,14 +231,6 @@ pub(super) fn whole_crc32(text: Option<&str>, kind: Option<&ChecksumType>) -> Op
     }
     let bytes = BASE64_STANDARD.decode(text?).ok()?;
     Some(u32::from_be_bytes(bytes.try_into().ok()?))
-}
-
-/// Servers from before 2025 want the MD5 of a DeleteObjects body, newer ones the SDK's CRC-32: both are sent.
-fn add_content_md5(request: &mut HttpRequest) {
-    if let Some(bytes) = request.body().bytes() {
-        let digest = BASE64_STANDARD.encode(Md5::digest(bytes));
-        request.headers_mut().insert("content-md5", digest);
-    }
 }
 
 /// An answer outside the protocol. Something in between may have given it, so the next one may be the store's.
@@ -397,46 +406,7 @@ impl ObjectStore for S3Store {
     }
 
     async fn delete(&self, keys: &[Key]) -> StoreResult<()> {
-        let invalid = |detail: String| StoreError::new(ErrorKind::Invalid, Operation::Delete, detail);
-        if keys.is_empty() {
-            return Ok(());
-        }
-        if keys.len() > KEYS_MAX {
-            return Err(invalid(format!(
-                "{} keys in one request, at most {KEYS_MAX}",
-                keys.len()
-            )));
-        }
-        let mut delete = Delete::builder().quiet(true);
-        for key in keys {
-            let object = ObjectIdentifier::builder().key(key.as_str()).build();
-            delete = delete.objects(object.map_err(|error| invalid(error.to_string()))?);
-        }
-        let delete = delete.build().map_err(|error| invalid(error.to_string()))?;
-        let request = self
-            .client()
-            .delete_objects()
-            .bucket(&self.config.bucket)
-            .delete(delete)
-            .customize()
-            .mutate_request(add_content_md5)
-            .send();
-        let only = if let [key] = keys { Some(key) } else { None };
-        let answer = self.answer(Operation::Delete, only, request).await?;
-        let failed = answer
-            .errors()
-            .iter()
-            .find(|error| !matches!(error.code(), Some("NoSuchKey" | "NoSuchVersion")));
-        let Some(failed) = failed else {
-            return Ok(());
-        };
-        let error = self
-            .target
-            .key_error(Operation::Delete, failed.code(), failed.message());
-        Err(match keys.iter().find(|key| Some(key.as_str()) == failed.key()) {
-            Some(key) => error.with_key(key),
-            None => error,
-        })
+        self.delete_all(keys).await
     }
 
     async fn list(&self, prefix: &str, start_after: Option<&str>, max_keys: u32) -> StoreResult<ListPage> {

@@ -21,6 +21,7 @@ pub enum FaultKind {
     Error,
     OkWithError,
     Delay,
+    Late,
     SlowReply,
     Stall,
     DropRequest,
@@ -31,7 +32,7 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Refuse,
         Self::BlackHole,
         Self::ResetAt,
@@ -40,6 +41,7 @@ impl FaultKind {
         Self::Error,
         Self::OkWithError,
         Self::Delay,
+        Self::Late,
         Self::SlowReply,
         Self::Stall,
         Self::DropRequest,

@@ -9,7 +9,7 @@
 //! Cancel: [`S3Server::shutdown`] and dropping do the same: they end all connections, wait for the threads, and remove
 //! a temporary directory. Neither waits for clients.
 //!
-//! Not here: virtual-host addressing, HTTP/2, durability, more than one user.
+//! Not here: virtual-host addressing, HTTP/2, durability, users who differ in rights.
 
 mod admin;
 mod auth;
@@ -22,6 +22,7 @@ mod front;
 mod operation;
 mod tls;
 
+pub use self::auth::Users;
 pub use self::counters::{Counters, Outcome};
 pub use self::faults::{Action, FaultAction, FaultError, FaultRule, FaultStatus, FaultTarget, Faults};
 pub(crate) use self::front::error_document;
@@ -34,7 +35,6 @@ use self::admin::Admin;
 use self::auth::{Gate, Keys};
 use self::backend::Backend;
 use self::front::Front;
-use s3s::auth::SecretKey;
 use s3s::service::S3ServiceBuilder;
 use std::future::Future;
 use std::io;
@@ -122,6 +122,7 @@ pub struct S3Server {
     ca_pem: Option<String>,
     counters: Arc<Counters>,
     faults: Arc<Faults>,
+    users: Arc<Users>,
     stop: watch::Sender<bool>,
     /// Signalled by the thread's end.
     stopped: Option<oneshot::Receiver<()>>,
@@ -154,6 +155,8 @@ impl S3Server {
         };
         let counters = Arc::new(Counters::default());
         let faults = Arc::new(Faults::default());
+        let users = Arc::new(Users::default());
+        users.allow(&config.access_key, &config.secret_key, config.session_token.as_deref());
         let backend = Backend::open(&data, &config.buckets, &config.region, Arc::clone(&counters))
             .map_err(S3ServerError::Data)?;
         let tls = match &config.tls {
@@ -167,7 +170,13 @@ impl S3Server {
         let endpoint = format!("{scheme}://{request_address}");
         let admin = format!("http://{control_address}");
         let (acceptor, ca_pem) = tls.map_or((None, None), |tls| (Some(tls.acceptor), Some(tls.ca_pem)));
-        let front = Arc::new(front(config, backend, Arc::clone(&counters), Arc::clone(&faults)));
+        let front = Arc::new(front(
+            config.region,
+            backend,
+            Arc::clone(&users),
+            Arc::clone(&counters),
+            Arc::clone(&faults),
+        ));
         let controller = Admin {
             counters: Arc::clone(&counters),
             faults: Arc::clone(&faults),
@@ -204,6 +213,7 @@ impl S3Server {
             ca_pem,
             counters,
             faults,
+            users,
             stop,
             stopped: Some(stopped),
             thread,
@@ -239,6 +249,12 @@ impl S3Server {
         &self.faults
     }
 
+    /// Who may speak to it: at first, those that the configuration names.
+    #[must_use]
+    pub fn users(&self) -> &Users {
+        &self.users
+    }
+
     /// Ends the server and all its connections; the ports are free and a temporary directory gone when this returns.
     pub async fn shutdown(mut self) {
         self.stop.send_replace(true);
@@ -270,20 +286,12 @@ impl Drop for S3Server {
     }
 }
 
-fn front(config: S3ServerConfig, backend: Backend, counters: Arc<Counters>, faults: Arc<Faults>) -> Front {
-    let secret_key = SecretKey::from(config.secret_key);
+fn front(region: String, backend: Backend, users: Arc<Users>, counters: Arc<Counters>, faults: Arc<Faults>) -> Front {
     let mut service = S3ServiceBuilder::new(backend);
-    service.set_auth(Keys {
-        access_key: config.access_key.clone(),
-        secret_key,
-    });
+    service.set_auth(Keys(Arc::clone(&users)));
     Front {
         service: service.build(),
-        gate: Gate {
-            access_key: config.access_key,
-            session_token: config.session_token,
-            region: config.region,
-        },
+        gate: Gate { users, region },
         faults,
         counters,
         next_request: AtomicU64::new(1),

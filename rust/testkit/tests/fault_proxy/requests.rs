@@ -305,6 +305,32 @@ async fn a_lost_request() {
 }
 
 #[tokio::test]
+async fn a_late_request_is_carried_out_although_its_client_has_left() {
+    let server = server().await;
+    let (proxy, client) = proxied(&server).await;
+    inject(&proxy, Operation::PutObject, HttpFault::Late { ms: 400 });
+    let begin = Instant::now();
+    put(&client, "patient", b"hello").await;
+    assert!(begin.elapsed() >= Duration::from_millis(400));
+    let left = client
+        .put_object()
+        .bucket(BUCKET)
+        .key("k")
+        .body(ByteStream::from_static(b"hello"));
+    timeout(Duration::from_millis(200), left.send()).await.unwrap_err();
+    assert!(!exists(&server, "k").await);
+    let direct = crate::support::client(&server);
+    timeout(LONG, async {
+        while direct.head_object().bucket(BUCKET).key("k").send().await.is_err() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+    .unwrap();
+    assert_eq!(proxy.counters().faults(FaultKind::Late), 2);
+}
+
+#[tokio::test]
 async fn a_client_that_goes_on_sending_is_not_waited_for() {
     let server = server().await;
     let (proxy, _) = proxied(&server).await;

@@ -121,6 +121,32 @@ async fn session_tokens() {
     );
 }
 
+#[tokio::test]
+async fn users_change_while_the_server_runs() {
+    let server = server().await;
+    let endpoint = server.endpoint();
+    let old = client_as(&server, endpoint, Identity::default());
+    let with_token = Identity {
+        access_key: "new-access-key",
+        secret_key: "new-secret-key",
+        token: Some("new-token"),
+        ..Identity::default()
+    };
+    let new = client_as(&server, endpoint, with_token);
+    let look = |client: &aws_sdk_s3::Client| client.list_objects_v2().bucket(BUCKET).send();
+    assert_refused!(look(&new).await, 403, "InvalidAccessKeyId");
+    server
+        .users()
+        .allow("new-access-key", "new-secret-key", Some("new-token"));
+    look(&old).await.unwrap();
+    look(&new).await.unwrap();
+    server.users().revoke("test-access-key");
+    assert_refused!(look(&old).await, 403, "InvalidAccessKeyId");
+    look(&new).await.unwrap();
+    server.users().expire("new-access-key");
+    assert_refused!(look(&new).await, 400, "ExpiredToken");
+}
+
 /// Sends a request as it is and returns all that comes back.
 fn raw(server: &S3Server, request: &str) -> String {
     let address = server.endpoint().trim_start_matches("http://");

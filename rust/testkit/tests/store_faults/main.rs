@@ -2,7 +2,10 @@
 //! they send.
 
 mod answers;
+mod deletes;
+mod front;
 mod lies;
+mod moves;
 mod settings;
 mod silence;
 mod wire;
@@ -117,6 +120,14 @@ fn key(text: &str) -> Key {
 
 fn bytes(length: usize) -> Bytes {
     (0..=250u8).cycle().take(length).collect()
+}
+
+/// The value of a header in the head of a request.
+fn header<'head>(head: &'head str, wanted: &str) -> Option<&'head str> {
+    head.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case(wanted).then(|| value.trim())
+    })
 }
 
 async fn read(store: &Arc<dyn ObjectStore>, key: &Key) -> Result<Bytes, StoreError> {

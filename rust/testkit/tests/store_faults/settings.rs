@@ -14,7 +14,8 @@ use alluvium_store::{
     layer::stack,
     s3::{CredentialsSource, S3Config, S3Store},
 };
-use alluvium_testkit::s3_server::TlsMode;
+use alluvium_testkit::s3_server::{FaultAction, FaultRule, Operation, TlsMode};
+use futures::future::join_all;
 use tempfile::TempDir;
 
 use crate::{ACCESS_KEY, SECRET_KEY, bytes, config, key, keys, policies, read, server};
@@ -144,6 +145,7 @@ async fn private_authorities() {
     let base = Arc::new(S3Store::open(with_file).await.expect("an open store"));
     let store = stack(base, policies(), Arc::default());
     replace(&ca_file, server.ca_pem().expect("the authority"));
+    put_many(&store).await;
     store
         .put(&key("object"), Payload::new(bytes(2_000_000)))
         .await
@@ -191,6 +193,47 @@ async fn a_rotated_key_file_is_read_again() {
         .put(&key("object"), Payload::new(bytes(10)))
         .await
         .expect("the last good key");
+}
+
+/// Puts that are all under way when the first of them is refused.
+async fn put_many(store: &Arc<dyn ObjectStore>) {
+    let puts = (0..16).map(|number| {
+        let store = Arc::clone(store);
+        async move {
+            store
+                .put(&key(&format!("many/{number}")), Payload::new(bytes(10)))
+                .await
+        }
+    });
+    for put in join_all(puts).await {
+        put.expect("a put");
+    }
+}
+
+#[tokio::test]
+async fn of_many_requests_under_way_when_a_key_ends_each_goes_on() {
+    let directory = TempDir::new().expect("a temporary directory");
+    let server = server(TlsMode::Off).await;
+    let file = directory.path().join("keys");
+    let text = |access_key: &str| format!("aws_access_key_id = {access_key}\naws_secret_access_key = {SECRET_KEY}\n");
+    replace(&file, &text(ACCESS_KEY));
+    let config = S3Config {
+        credentials: CredentialsSource::KeyFile(file.clone()),
+        ..config(server.endpoint())
+    };
+    let base = Arc::new(S3Store::open(config).await.expect("an open store"));
+    let store = stack(base, policies(), Arc::default());
+    // Some are refused at once, and others when the former have the new key already.
+    let late = FaultRule::new(Operation::PutObject, FaultAction::Delay { ms: 300 });
+    server.faults().add(late.key_contains("many/1")).expect("a rule");
+    for (old, new) in [(ACCESS_KEY, "second"), ("second", "third")] {
+        // All are signed with the key that is remembered.
+        put_many(&store).await;
+        server.users().allow(new, SECRET_KEY, None);
+        server.users().revoke(old);
+        replace(&file, &text(new));
+        put_many(&store).await;
+    }
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@
 //! | `{"error": {"status": n, "code": "…", "retry_after": seconds, "html": true}}` | that answer, not passed on (`retry_after` may be left out; `html`: a page as gateways send it, else S3's XML) |
 //! | `{"ok_with_error": {"code": "…", "commit": true}}` | CompleteMultipartUpload only: 200 with an error body, passed on before or not |
 //! | `{"delay": {"ms": n}}` | passed on so much later |
+//! | `{"late": {"ms": n}}` | read to its end, and passed on so much later, even if its client has left by then |
 //! | `{"slow_reply": {"ms": n}}` | passed on at once; the answer is had, and given so much later |
 //! | `"stall"` | the request is read, not passed on, and never answered |
 //! | `{"drop_request": {"reset": true}}` | closed (or reset) before it is passed on |
@@ -42,6 +43,9 @@ pub enum HttpFault {
         commit: bool,
     },
     Delay {
+        ms: u64,
+    },
+    Late {
         ms: u64,
     },
     SlowReply {
@@ -87,6 +91,7 @@ impl HttpFault {
             Self::Error { .. } => FaultKind::Error,
             Self::OkWithError { .. } => FaultKind::OkWithError,
             Self::Delay { .. } => FaultKind::Delay,
+            Self::Late { .. } => FaultKind::Late,
             Self::SlowReply { .. } => FaultKind::SlowReply,
             Self::Stall => FaultKind::Stall,
             Self::DropRequest { .. } => FaultKind::DropRequest,
@@ -108,6 +113,7 @@ impl HttpFault {
     /// The same with `amount` between 0 and its own time or position, drawn from any number.
     pub(super) fn drawn(mut self, number: u64) -> Self {
         if let Self::Delay { ms: amount }
+        | Self::Late { ms: amount }
         | Self::SlowReply { ms: amount }
         | Self::TruncateBody { bytes: amount, .. }
         | Self::StallBody { bytes: amount }

@@ -9,7 +9,8 @@
 //!
 //! Failure: a server that cannot be reached, or breaks before its answer, resets the client.
 //!
-//! Cancel: a request whose client leaves is dropped where it stands, and its connection to the server closed.
+//! Cancel: a request whose client leaves is dropped where it stands, and its connection to the server closed; but for
+//! those that are to be late, which go on.
 //!
 //! Not here: HTTP/2, TLS to the server, requests sent before the answer to the last one.
 
@@ -28,7 +29,7 @@ use super::counters::ProxyCounters;
 use crate::control::Control;
 use crate::s3_server::{Operation, Target};
 use crate::spoil::{Spoil, SpoiledBody};
-use http_body_util::BodyExt as _;
+use http_body_util::{BodyExt as _, Full};
 use hyper::body::{Body as _, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
@@ -128,6 +129,7 @@ impl Connection {
                 tokio::time::sleep(Duration::from_millis(*ms)).await;
                 self.pass_on(request).await.map(regular)
             }
+            Some(HttpFault::Late { ms }) => self.pass_on_late(request, Duration::from_millis(*ms)).await,
             Some(HttpFault::SlowReply { ms }) => {
                 let mut answer = self.pass_on(request).await.map(regular)?;
                 // Some servers answer first, and do the work before the end of the body. Objects are too large to keep.
@@ -148,6 +150,22 @@ impl Connection {
             debug!(%error, "no answer from the server");
             self.cut(true)
         })
+    }
+
+    /// What servers do that take a request in before they look at it: it is carried out although its client has left.
+    async fn pass_on_late(&self, request: Request<Incoming>, pause: Duration) -> Result<Response<Answer>, Cut> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
+        let mut upstream = Upstream::new(self.shared.upstream);
+        let answering = tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
+            let answer = upstream.send(Request::from_parts(head, Full::new(body))).await?;
+            answer::collected(regular(answer)).await
+        });
+        match answering.await {
+            Ok(Ok(answer)) => Ok(answer),
+            _ => Err(self.cut(true)),
+        }
     }
 
     fn cut(&self, reset: bool) -> Cut {

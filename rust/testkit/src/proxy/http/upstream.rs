@@ -5,7 +5,7 @@
 //!
 //! Cancel: dropping it closes the connection.
 
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -23,14 +23,19 @@ pub(super) enum UpstreamError {
     Http(#[from] hyper::Error),
 }
 
-pub(super) struct Upstream {
+pub(super) struct Upstream<Sent = Incoming> {
     address: SocketAddr,
-    sender: Option<SendRequest<Incoming>>,
+    sender: Option<SendRequest<Sent>>,
     /// Drives the connection; ends with this.
     driver: JoinSet<()>,
 }
 
-impl Upstream {
+impl<Sent> Upstream<Sent>
+where
+    Sent: Body + Send + 'static,
+    Sent::Data: Send,
+    Sent::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     pub(super) fn new(address: SocketAddr) -> Self {
         Self {
             address,
@@ -40,7 +45,7 @@ impl Upstream {
     }
 
     /// Sends the request and waits for the head of the answer.
-    pub(super) async fn send(&mut self, request: Request<Incoming>) -> Result<Response<Incoming>, UpstreamError> {
+    pub(super) async fn send(&mut self, request: Request<Sent>) -> Result<Response<Incoming>, UpstreamError> {
         let mut request = request;
         if let Some(mut sender) = self.sender.take()
             && sender.ready().await.is_ok()
@@ -63,7 +68,7 @@ impl Upstream {
         Ok(answer)
     }
 
-    async fn connect(&mut self) -> Result<SendRequest<Incoming>, UpstreamError> {
+    async fn connect(&mut self) -> Result<SendRequest<Sent>, UpstreamError> {
         let stream = TcpStream::connect(self.address).await?;
         stream.set_nodelay(true)?;
         let (sender, connection) = http1::Builder::new()
