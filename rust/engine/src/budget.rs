@@ -100,6 +100,16 @@ impl BufferPool {
         })
     }
 
+    /// Waits for `bytes` that are not for a buffer of the pool; idle buffers make room for them.
+    ///
+    /// # Errors
+    /// As [`Budget::reserve`].
+    pub(crate) async fn reserve(&self, bytes: u64) -> Result<Reservation> {
+        let reservation = self.budget.reserve(bytes).await?;
+        self.trim(&mut self.lock(), 0);
+        Ok(reservation)
+    }
+
     /// An empty buffer with room for `capacity` bytes, which `reservation` covers.
     pub(crate) fn take(self: &Arc<Self>, capacity: usize, reservation: Reservation) -> PooledBuffer {
         let reused = {
@@ -260,6 +270,8 @@ mod tests {
         assert!(idle() + budget.in_use() <= budget.total(), "{} idle", idle());
         drop(large);
         assert_eq!((idle(), budget.in_use()), (900_000, 0));
+        let _other = pool.reserve(500_000).await.unwrap();
+        assert!(idle() + budget.in_use() <= budget.total(), "{} idle", idle());
         pool.clear();
         assert_eq!(idle(), 0);
     }

@@ -58,6 +58,9 @@ const PROBE_TIMEOUT: Duration = Duration::from_secs(6);
 /// Share of a fetch's deadline that its request may use.
 const FETCH_REQUEST_SHARE: f32 = 0.9;
 
+/// Share of a delete's deadline that each of its two steps may use.
+const DELETE_STEP_SHARE: f32 = 0.45;
+
 /// Limits of each request that removes the remains of a failed copy, so that one that hangs leaves time for the others.
 const CLEANUP_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(4);
 const CLEANUP_OPERATION_TIMEOUT: Duration = Duration::from_secs(8);
@@ -66,7 +69,7 @@ const CLEANUP_OPERATION_TIMEOUT: Duration = Duration::from_secs(8);
 const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Threads for file reads and writes at the same time, made when needed: enough that consumers of a directory do not queue behind ten
-/// copies of four parts each.
+/// copies behind each other's parts.
 const BLOCKING_THREADS_MAX: usize = 96;
 
 /// Worker threads, whatever the machine has: they only move bytes and compute checksums.
@@ -79,6 +82,8 @@ pub(crate) struct Shared {
     pub(crate) store: Arc<dyn ObjectStore>,
     /// The same store for fetches: its requests end before the fetch does, so that the reason is told and not only the deadline.
     pub(crate) fetch_store: Arc<dyn ObjectStore>,
+    /// The same store for deletes: both of their steps end before the delete does.
+    pub(crate) delete_store: Arc<dyn ObjectStore>,
     /// The same store with the short deadlines of a clean-up, tried also while it seems to be away.
     pub(crate) cleanup_store: Arc<dyn ObjectStore>,
     /// Whether the store is there, and how much it can take.
@@ -160,6 +165,13 @@ impl Engine {
             config.chunk_size,
             config.compression_level,
         );
+        let delete_policies = Policies {
+            operation_timeout: config
+                .policies
+                .operation_timeout
+                .min(config.delete_timeout.mul_f32(DELETE_STEP_SHARE)),
+            ..config.policies.clone()
+        };
         let guards = Guards::new(&config.policies);
         let uploads = Arc::new(Budget::new(config.upload_memory));
         let shared = Arc::new(Shared {
@@ -170,6 +182,7 @@ impl Engine {
                 &guards,
             ),
             fetch_store: layer::guarded(Arc::clone(&base), fetch_policies, Arc::clone(&store_metrics), &guards),
+            delete_store: layer::guarded(Arc::clone(&base), delete_policies, Arc::clone(&store_metrics), &guards),
             guards,
             cleanup_store: layer::stack(base, cleanup_policies, store_metrics),
             cache: Cache::new(config.cache_memory, Arc::clone(&metrics)),
@@ -277,6 +290,7 @@ impl Engine {
         }
         runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
         self.shared.buffers.clear();
+        self.shared.workshop.clear();
         tracing::info!("storage manager closed");
     }
 
@@ -343,10 +357,12 @@ fn runtime() -> Result<Runtime> {
 
 /// Opens the store and tries it, each with a verdict on what to mend when it takes too long.
 async fn open_store(config: &Config, metrics: &Arc<StoreMetrics>) -> Result<(Arc<dyn ObjectStore>, KeyRing)> {
-    let keys = {
-        let encryption = config.encryption.clone();
-        blocking(move || KeyRing::load(&encryption)).await?
-    };
+    let encryption = config.encryption.clone();
+    let loading = blocking(move || KeyRing::load(&encryption));
+    let keys = tokio::time::timeout(OPEN_TIMEOUT, loading).await.unwrap_or_else(|_| {
+        let reason = format!("the key files were not read within {OPEN_TIMEOUT:?}");
+        Err(Error::config("encryption.key.pairs", reason))
+    })?;
     let opening = async {
         match &config.store {
             StoreConfig::S3(s3) => S3Store::open(s3.clone()).await.map(|store| {

@@ -20,6 +20,8 @@ use rsa::{
     traits::PublicKeyParts,
 };
 
+use zeroize::Zeroizing;
+
 use crate::{
     Error, ErrorKind, Result,
     config::{EncryptionConfig, KeyPairFiles},
@@ -65,9 +67,11 @@ impl KeyRing {
         };
         let failed =
             |reason: &dyn fmt::Display| Error::new(ErrorKind::Internal, format!("cannot make a data key: {reason}"));
-        let mut bytes = [0; DATA_KEY_BYTES];
-        SystemRandom::new().fill(&mut bytes).map_err(|error| failed(&error))?;
-        let data_key = DataKey::new(bytes);
+        let mut bytes = Zeroizing::new([0; DATA_KEY_BYTES]);
+        SystemRandom::new()
+            .fill(&mut bytes[..])
+            .map_err(|error| failed(&error))?;
+        let data_key = DataKey::new(*bytes);
         let wrapped = pair
             .to_public_key()
             .oaep_encrypt::<Sha256>(data_key.reveal())
@@ -93,10 +97,11 @@ impl DataKeys for KeyRing {
         })?;
         let bytes = pair
             .oaep_decrypt::<Sha256>(&wrapped.bytes)
+            .map(Zeroizing::new)
             .map_err(|_| no_key(format!("the configured key pair {id:?} is not the one that wrapped it")))?;
-        let bytes = <[u8; DATA_KEY_BYTES]>::try_from(bytes)
-            .map_err(|bytes| no_key(format!("{} bytes were wrapped by {id:?}", bytes.len())))?;
-        Ok(DataKey::new(bytes))
+        let bytes = <&[u8; DATA_KEY_BYTES]>::try_from(&bytes[..])
+            .map_err(|_| no_key(format!("{} bytes were wrapped by {id:?}", bytes.len())))?;
+        Ok(DataKey::new(*bytes))
     }
 }
 
@@ -149,5 +154,9 @@ fn load_pair(id: &str, files: &KeyPairFiles) -> Result<PrivateKey> {
 }
 
 fn read_pem(name: &str, path: &Path) -> Result<String> {
+    // Looked at before it is opened, since opening a pipe waits for its other end.
+    if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
+        return Err(Error::config(name, format!("{} is not a file", path.display())));
+    }
     fs::read_to_string(path).map_err(|error| Error::config(name, format!("cannot read {}: {error}", path.display())))
 }

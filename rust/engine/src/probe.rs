@@ -129,7 +129,7 @@ pub(crate) fn verdict(config: &Config, error: &StoreError) -> Error {
         StoreKind::InvalidCredentials => (credentials_key(&s3.credentials, error.code()), "no valid credentials"),
         StoreKind::AccessDenied => (
             "s3.bucket",
-            "these credentials lack a right; needed are s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload under key.prefix, and s3:ListBucket, without which AWS does not tell an absent object from a forbidden one",
+            "these credentials lack a right; needed are s3:GetObject, s3:PutObject, s3:DeleteObject and s3:AbortMultipartUpload under key.prefix, and s3:ListBucket, without which AWS does not tell an absent object from a forbidden one; with s3.object.tags also s3:PutObjectTagging, with s3.sse.type=sse-kms kms:GenerateDataKey and kms:Decrypt",
         ),
         StoreKind::BucketNotFound => ("s3.bucket", "no such bucket; create it or mend the name"),
         StoreKind::WrongRegion => ("s3.region", "the store expects another region"),

@@ -14,7 +14,10 @@ use std::{
 
 use alluvium_engine::{Engine, ErrorKind};
 use alluvium_format::{CustomMetadata, IndexType, SegmentKeys};
-use alluvium_testkit::segment::{Content, TestSegment};
+use alluvium_testkit::{
+    s3_server::{FaultAction, FaultRule, Operation},
+    segment::{Content, TestSegment},
+};
 use tempfile::tempdir;
 
 use common::*;
@@ -271,6 +274,62 @@ fn after_a_rotation_old_segments_are_read_and_new_ones_use_the_new_pair() {
     assert!(refused.message().contains("is not the one"), "{refused}");
 }
 
+/// Kafka remembers that the segment was encrypted; the bucket can be changed by others.
+#[test]
+fn a_plain_segment_in_the_place_of_an_encrypted_one_is_refused() {
+    let (source, forgery, keys, root) = (
+        tempdir().unwrap(),
+        tempdir().unwrap(),
+        tempdir().unwrap(),
+        tempdir().unwrap(),
+    );
+    let (private, _) = key_pair(keys.path(), "a");
+    let encryption = encryption("a", &private);
+    let segment = TestSegment::write(source.path(), 1, 100_000).unwrap();
+    let mut forged = TestSegment::write(forgery.path(), 2, 100_000).unwrap();
+    forged.metadata = segment.metadata.clone();
+    let custom = copy(&on_directory(root.path(), &borrowed(&encryption)), &segment).unwrap();
+    copy(&on_directory(root.path(), &[]), &forged).unwrap();
+    let engine = on_directory(root.path(), &borrowed(&encryption));
+    // At the first time, and with the manifest in the cache.
+    for _ in 0..2 {
+        let reference = segment_ref(&segment, Some(custom.clone()));
+        assert_eq!(
+            kind(finish(&engine.start_open_segment(reference.clone(), 0..10))),
+            ErrorKind::Corrupt
+        );
+        let index = engine.start_open_index(reference, IndexType::Offset);
+        assert_eq!(kind(finish(&index)), ErrorKind::Corrupt);
+    }
+    assert_idle(&engine);
+}
+
+#[test]
+fn a_copy_that_waits_for_the_store_keeps_no_other_from_compressing() {
+    let source = tempdir().unwrap();
+    let server = server();
+    let settings = [
+        ("compression.type", "zstd"),
+        ("chunk.size.bytes", "65536"),
+        ("upload.part.size.bytes", "5242880"),
+        ("upload.threads", "1"),
+    ];
+    let engine = on_server(&server, &settings);
+    let waiting = TestSegment::write(source.path(), 1, 20 * MIB).unwrap();
+    let other = TestSegment::write(source.path(), 2, MIB).unwrap();
+    let id = waiting.metadata.segment_id.to_string();
+    let late = FaultRule::new(Operation::CreateMultipartUpload, FaultAction::Delay { ms: 5000 }).key_contains(id);
+    server.faults().add(late).unwrap();
+    let task = engine.start_copy(copy_request(&waiting));
+    while server.faults().status()[0].hits == 0 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    copy(&engine, &other).unwrap();
+    let still_waiting = task.wait(std::time::Duration::ZERO).is_none();
+    assert!(still_waiting, "the other copy waited as well");
+    finish(&task).unwrap();
+}
+
 #[test]
 fn wrong_key_files_are_told_at_the_start() {
     let (keys, root) = (tempdir().unwrap(), tempdir().unwrap());
@@ -287,6 +346,7 @@ fn wrong_key_files_are_told_at_the_start() {
     let cases = [
         ("/does/not/exist.pem", None, "private.key.file"),
         (public_text, None, "private.key.file"),
+        (keys.path().to_str().unwrap(), None, "not a file"),
         (weak_text, None, "2048"),
         (other.to_str().unwrap(), Some(public_text), "does not belong"),
         (private_text, Some(private_text), "public.key.file"),

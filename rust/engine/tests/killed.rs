@@ -30,9 +30,9 @@ const SIZE: u64 = 26 * MIB + 1;
 const ENDPOINT: &str = "ALLUVIUM_TEST_VICTIM_ENDPOINT";
 const SOURCE: &str = "ALLUVIUM_TEST_VICTIM_SOURCE";
 
-fn settings(server: &S3Server) -> Vec<(String, String)> {
-    settings_for(
-        server,
+fn settings(endpoint: &str) -> Vec<(String, String)> {
+    settings_at(
+        endpoint,
         &[("upload.part.size.bytes", "5242880"), ("chunk.size.bytes", "1048576")],
     )
 }
@@ -43,10 +43,7 @@ fn settings(server: &S3Server) -> Vec<(String, String)> {
 fn victim() {
     let Ok(endpoint) = env::var(ENDPOINT) else { return };
     let source = env::var(SOURCE).unwrap();
-    let mut settings = settings(&server());
-    settings.retain(|(key, _)| key != "s3.endpoint");
-    settings.push(("s3.endpoint".to_owned(), endpoint));
-    let engine = Engine::open(settings).unwrap();
+    let engine = Engine::open(settings(&endpoint)).unwrap();
     let segment = TestSegment::write(Path::new(&source), SEED, SIZE).unwrap();
     // The parent kills this process before the copy ends; if not, it sees a copy that succeeded.
     let _ = copy(&engine, &segment);
@@ -81,7 +78,7 @@ fn what_a_killed_broker_left_is_removed_by_the_next_delete_of_the_segment() {
     ] {
         let (server, victims_source, source) = (server(), tempdir().unwrap(), tempdir().unwrap());
         let segment = TestSegment::write(source.path(), SEED, SIZE).unwrap();
-        let engine = Engine::open(settings(&server)).unwrap();
+        let engine = Engine::open(settings(server.endpoint())).unwrap();
         server
             .faults()
             .add(

@@ -3,7 +3,7 @@
 //! Kafka takes at most `remote.log.metadata.custom.metadata.max.bytes` (128 by default) and stops tiering a partition for good when
 //! there are more, so the worst case is fixed here and tested.
 
-use crate::{FormatError, KeyPrefix, error::quoted_bytes, keys::KEY_PREFIX_BYTES_MAX};
+use crate::{FormatError, KeyPrefix, coding::FEATURE_ENCRYPTION, error::quoted_bytes, keys::KEY_PREFIX_BYTES_MAX};
 
 /// First byte: our mark in the high half, the version of the encoding in the low one. Other plugins' metadata begin differently.
 const MARK: u8 = 0xa0;
@@ -15,8 +15,8 @@ const FIXED_BYTES: usize = 1 + 2 + 4 + 8 + 1;
 /// The longest encoding in bytes.
 pub const CUSTOM_METADATA_BYTES_MAX: usize = FIXED_BYTES + KEY_PREFIX_BYTES_MAX;
 
-/// Hints that save requests, and the prefix that the segment was written with, so that a change of `key.prefix` loses nothing.
-/// Delete works without them.
+/// The prefix that the segment was written with, so that a change of `key.prefix` loses nothing; hints that save requests; and that it was
+/// encrypted, which Kafka remembers whatever somebody does to the bucket. Delete works without them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CustomMetadata {
     /// Format features of the segment (the bits in the manifest's header).
@@ -42,6 +42,11 @@ impl CustomMetadata {
         bytes.push(prefix_length);
         bytes.extend_from_slice(prefix);
         bytes
+    }
+
+    /// Whether the segment was encrypted when it was copied.
+    pub fn is_encrypted(&self) -> bool {
+        self.features & FEATURE_ENCRYPTION != 0
     }
 
     /// Reads what [`CustomMetadata::encode`] wrote.

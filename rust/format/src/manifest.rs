@@ -16,7 +16,7 @@ use bytes::Bytes;
 use prost::Message;
 
 use crate::{
-    ChunkIndex, ChunkTable, Codec, Coding, Compressor, Crc32, DataKey, Encryption, FormatError, IndexType,
+    Chunk, ChunkIndex, ChunkTable, Codec, Coding, Compressor, Crc32, DataKey, Encryption, FormatError, IndexType,
     SegmentMetadata, Unverified, Verified, WrappedKey,
     coding::{FEATURE_ENCRYPTION, FEATURE_ZSTD, Transform},
     error::quoted,
@@ -180,13 +180,11 @@ impl Manifest {
         &self.writer
     }
 
-    /// Bytes of all indexes together, which is nearly all that a manifest takes in memory.
-    pub fn index_bytes(&self) -> u64 {
-        self.indexes
-            .iter()
-            .flatten()
-            .map(|index| index.bytes().len() as u64)
-            .sum()
+    /// Memory that indexes and the table of chunks take.
+    pub fn memory_bytes(&self) -> u64 {
+        let indexes: usize = self.indexes.iter().flatten().map(|index| index.bytes().len()).sum();
+        let chunks = self.chunks.chunks().len() * (size_of::<Chunk>() + size_of::<u64>());
+        (indexes + chunks) as u64
     }
 
     /// Kafka's bytes of a chunk out of its stored ones.

@@ -138,12 +138,12 @@ fn every_error_names_its_key() {
             &[("s3.bucket", "b"), ("upload.rate.limit.bytes.per.second", "1000")],
             "upload.rate.limit.bytes.per.second",
         ),
-        (&[("s3.bucket", "b"), ("compression.level", "22")], "compression.level"),
+        (&[("s3.bucket", "b"), ("compression.level", "10")], "compression.level"),
         (
             &[
                 ("s3.bucket", "b"),
                 ("compression.type", "zstd"),
-                ("compression.level", "19"),
+                ("compression.level", "9"),
                 ("memory.budget.bytes", "67108864"),
             ],
             "memory.budget.bytes",

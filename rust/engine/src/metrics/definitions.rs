@@ -95,6 +95,7 @@ pub static DEFINITIONS: &[Definition] = &[
     gauge("cache", "capacity_bytes", "bytes", "Most that the cache may hold.", |from| signed(from.cache.capacity())),
     gauge("memory", "upload_bytes", "bytes", "Bytes reserved for uploads now.", |from| signed(from.uploads.in_use())),
     gauge("memory", "upload_capacity_bytes", "bytes", "Most that uploads may reserve.", |from| signed(from.uploads.total())),
+    gauge("memory", "coding_capacity_bytes", "bytes", "Most that compression and encryption may take.", |from| signed(from.coding_memory)),
     gauge("memory", "load_bytes", "bytes", "Bytes reserved for loads from the store now.", |from| signed(from.loads.in_use())),
     gauge("memory", "load_capacity_bytes", "bytes", "Most that loads may reserve.", |from| signed(from.loads.total())),
     counter("store", "put_requests_total", "requests", "PutObject requests, attempts counted singly.", |from| requests(from, Operation::Put)),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use alluvium_store::Operation;
 use tokio_util::sync::CancellationToken;
 
 use super::{SegmentRef, bounded};
@@ -26,11 +27,16 @@ pub(crate) async fn delete(shared: &Arc<Shared>, segment: &SegmentRef, cancel: &
 
 async fn delete_objects(shared: &Arc<Shared>, segment: &SegmentRef) -> Result<()> {
     let keys = segment.keys(&shared.config.key_prefix)?;
+    // Kafka calls this right after a copy was refused, on the same thread, and comes again in half a minute.
+    shared.guards.breaker.refuse_while_away(Operation::Delete)?;
     // The manifest first: where the store deletes one by one, a segment is gone before its chunks are.
-    let deleted = shared.store.delete(&[keys.manifest.clone(), keys.log.clone()]).await;
+    let deleted = shared
+        .delete_store
+        .delete(&[keys.manifest.clone(), keys.log.clone()])
+        .await;
     let aborted = match segment.custom_metadata {
         Some(_) => Ok(()),
-        None => abort_uploads(&*shared.store, &keys.log).await,
+        None => abort_uploads(&*shared.delete_store, &keys.log).await,
     };
     // Whatever failed, the rest was tried: after a topic's deletion nobody comes again.
     deleted.and(aborted).map_err(Error::from)

@@ -118,7 +118,9 @@ async fn manifest(shared: &Arc<Shared>, segment: &SegmentRef) -> Result<(ObjectK
         Lookup::Hit(entry) => entry,
         Lookup::Loading(load) => load.finished().await?,
     };
-    Ok((keys, entry.manifest()?))
+    let manifest = entry.manifest()?;
+    segment.check(&manifest)?;
+    Ok((keys, manifest))
 }
 
 fn cached_manifest(shared: &Arc<Shared>, segment: &SegmentRef) -> Option<(ObjectKeys, Arc<Manifest>)> {
@@ -126,6 +128,8 @@ fn cached_manifest(shared: &Arc<Shared>, segment: &SegmentRef) -> Option<(Object
         return None;
     }
     let manifest = shared.cache.manifest(segment.metadata.segment_id)?;
+    // Told by the slow way.
+    segment.check(&manifest).ok()?;
     let keys = segment.keys(&shared.config.key_prefix).ok()?;
     Some((keys, manifest))
 }

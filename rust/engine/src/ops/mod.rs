@@ -13,7 +13,7 @@ mod fetch;
 
 use std::{future::Future, path::PathBuf, time::Duration};
 
-use alluvium_format::{CustomMetadata, FormatError, KeyPrefix, SegmentKeys, SegmentMetadata};
+use alluvium_format::{CustomMetadata, FormatError, KeyPrefix, Manifest, SegmentKeys, SegmentMetadata};
 use alluvium_store::Key;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
@@ -78,6 +78,21 @@ impl ObjectKeys {
 }
 
 impl SegmentRef {
+    /// Refuses a manifest that is not encrypted where Kafka remembers that it was: whoever can write to the bucket could otherwise put a
+    /// segment of his own in its place, without any key.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Corrupt`].
+    fn check(&self, manifest: &Manifest) -> Result<()> {
+        let custom = self.custom_metadata.as_deref().map(CustomMetadata::decode);
+        let was_encrypted = matches!(custom, Some(Ok(custom)) if custom.is_encrypted());
+        if was_encrypted && manifest.coding().encryption.is_none() {
+            let reason = "the segment was encrypted when it was copied, and what is in the bucket now is not";
+            return Err(Error::new(ErrorKind::Corrupt, reason));
+        }
+        Ok(())
+    }
+
     /// Bytes of the manifest, where Kafka still has what the copy returned.
     fn manifest_length(&self) -> Option<u64> {
         let custom = CustomMetadata::decode(self.custom_metadata.as_deref()?).ok()?;

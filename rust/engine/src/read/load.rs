@@ -102,7 +102,9 @@ async fn load_manifest(
             format!("manifest {key} is that of {found}"),
         ));
     }
-    let held = length.max(usize::try_from(manifest.index_bytes()).unwrap_or(usize::MAX));
+    // An index that is stored plain keeps the whole object.
+    let held = length as u64 + manifest.memory_bytes();
+    let held = usize::try_from(held).unwrap_or(usize::MAX);
     Ok(Entry::Manifest(Arc::new(manifest), held))
 }
 

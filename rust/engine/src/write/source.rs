@@ -116,7 +116,10 @@ impl IndexFiles {
         blocking(move || {
             let mut indexes = vec![leader_epochs];
             for (index_type, path, file) in self.files {
-                let mut bytes = Vec::new();
+                let length = file.metadata().map_err(|error| Error::file(&path, &error))?.len();
+                // One more, so that its end is found without more room.
+                let room = usize::try_from(length.min(INDEX_BYTES_MAX)).unwrap_or_default() + 1;
+                let mut bytes = Vec::with_capacity(room);
                 file.take(INDEX_BYTES_MAX)
                     .read_to_end(&mut bytes)
                     .map_err(|error| Error::file(&path, &error))?;

@@ -28,6 +28,9 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Pause before the second pass of a clean-up.
 const SECOND_PASS_PAUSE: Duration = Duration::from_millis(200);
 
+/// Pause before an upload is begun again.
+const CREATE_PAUSE: Duration = Duration::from_millis(200);
+
 /// How often an upload is begun before the copy fails.
 const CREATE_TRIES_MAX: u32 = 3;
 
@@ -70,8 +73,9 @@ impl Upload {
             let (upload_id, first) = tokio::try_join!(self.begin(), parts.next(true))?;
             return self.send_parts(upload_id, first, parts).await;
         }
-        let first = parts.next(true).await?;
+        let first = parts.next(false).await?;
         if !first.is_last {
+            parts.pause();
             let upload_id = self.begin().await?;
             return self.send_parts(upload_id, first, parts).await;
         }
@@ -136,6 +140,7 @@ impl Upload {
             match self.create().await {
                 Err(error) if error.is_retryable() && tries < CREATE_TRIES_MAX && Instant::now() < limit => {
                     tracing::warn!(key = %self.keys.log, %error, "the begin of an upload got no answer, trying again");
+                    tokio::time::sleep(CREATE_PAUSE).await;
                     abort_uploads(&*self.shared.store, &self.keys.log).await?;
                 }
                 outcome => return outcome,

@@ -24,7 +24,7 @@ const SPARE_BENCHES: usize = 2;
 /// The pool.
 #[derive(Debug)]
 pub(crate) struct Workshop {
-    threads: Semaphore,
+    threads: Arc<Semaphore>,
     benches: Arc<Semaphore>,
     benches_total: usize,
     idle: Mutex<Vec<Tools>>,
@@ -64,7 +64,7 @@ impl Workshop {
         let affordable = usize::try_from(memory / Self::bench_bytes(chunk_size, level)).unwrap_or(usize::MAX);
         let benches_total = affordable.clamp(1, threads + SPARE_BENCHES);
         Arc::new(Workshop {
-            threads: Semaphore::new(threads),
+            threads: Arc::new(Semaphore::new(threads)),
             benches: Arc::new(Semaphore::new(benches_total)),
             benches_total,
             idle: Mutex::default(),
@@ -80,10 +80,7 @@ impl Workshop {
             ..=3 => 2,
             4..=6 => 3,
             7 => 6,
-            8..=9 => 11,
-            10 => 21,
-            11..=12 => 41,
-            _ => 82,
+            _ => 11,
         };
         let tables = (tables << 20).min((18 * chunk).max(2 << 20));
         2 * chunk + chunk / 128 + tables
@@ -126,8 +123,13 @@ impl Workshop {
             workshop: Arc::clone(&self),
             _permit: permit,
         };
-        let _thread = self.threads.acquire().await.map_err(|_| Error::closed())?;
+        let thread = Arc::clone(&self.threads)
+            .acquire_owned()
+            .await
+            .map_err(|_| Error::closed())?;
         blocking(move || {
+            // Given back by the thread itself: it goes on when nobody waits for its chunk any more.
+            let _thread = thread;
             let chunk = bench.work(&work)?;
             Ok((bench, chunk))
         })
@@ -170,7 +172,40 @@ impl Drop for Bench {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use alluvium_format::{COMPRESSION_LEVELS, Codec};
+
     use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn chunks_that_nobody_waits_for_any_more_still_count_as_work() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("segment.log");
+        let noise: Vec<u8> = (0..8u32 << 20)
+            .map(|number| (number.wrapping_mul(2_654_435_761) >> 27) as u8)
+            .collect();
+        std::fs::write(&path, &noise).unwrap();
+        let file = Arc::new(SegmentFile::open(&path, noise.len() as u64).await.unwrap());
+        let workshop = Workshop::new(1, 1 << 30, ChunkSize::new(8 << 20).unwrap(), 9);
+        for index in 0..3 {
+            let work = ChunkWork {
+                file: Arc::clone(&file),
+                coding: Arc::new(Coding {
+                    codec: Codec::Zstd,
+                    encryption: None,
+                }),
+                segment_id: Uuid::from_u64_pair(1, 1),
+                index: ChunkIndex(index),
+                position: 0,
+                length: noise.len(),
+            };
+            let _ = tokio::time::timeout(Duration::from_millis(20), Arc::clone(&workshop).make(work)).await;
+            // Whoever works has a bench; who has given up before his turn gave his back.
+            let busy = workshop.benches_total - workshop.benches.available_permits();
+            assert!(busy <= 1, "{busy} chunks are being made on one thread");
+        }
+    }
 
     #[test]
     fn the_memory_of_a_bench_is_what_zstd_takes() {
@@ -178,7 +213,7 @@ mod tests {
             .map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8)
             .collect();
         for chunk in [64 << 10, 1 << 20, 4 << 20] {
-            for level in 1..=19 {
+            for level in COMPRESSION_LEVELS {
                 let mut compressor = Compressor::new(level);
                 let mut stored = Vec::new();
                 compressor.compress(&noise[..chunk], &mut stored).unwrap();

@@ -47,9 +47,14 @@ pub(crate) fn environment_or(server: &mut Option<S3Server>) -> Vec<(String, Stri
 
 /// Settings of an instance on `server`.
 pub(crate) fn settings_for(server: &S3Server, extra: &[(&str, &str)]) -> Vec<(String, String)> {
+    settings_at(server.endpoint(), extra)
+}
+
+/// Settings of an instance on the embedded server at this address.
+pub(crate) fn settings_at(endpoint: &str, extra: &[(&str, &str)]) -> Vec<(String, String)> {
     let defaults = S3ServerConfig::default();
     let settings = [
-        ("s3.endpoint", server.endpoint()),
+        ("s3.endpoint", endpoint),
         ("s3.bucket", defaults.buckets[0].as_str()),
         ("s3.access.key.id", defaults.access_key.as_str()),
         ("s3.secret.access.key", defaults.secret_key.as_str()),

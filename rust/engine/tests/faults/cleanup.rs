@@ -5,7 +5,7 @@ use std::{fs, path::Path, time::Duration};
 use alluvium_engine::ErrorKind;
 use alluvium_testkit::{
     proxy::{Availability, FaultKind, HttpFault},
-    s3_server::{FaultRule, Operation, Outcome},
+    s3_server::{FaultAction, FaultRule, Operation, Outcome},
 };
 
 use crate::{Bench, MIB, common::*, eventually, log, side_by_side};
@@ -141,6 +141,29 @@ fn parts_in_flight_have_ended_before_their_upload_is_aborted_twice() {
 }
 
 /// Open files of this process under `directory`.
+/// The manifest was sent twice: the first time there was no answer at all, so the store may still write it.
+#[test]
+fn a_failed_copy_is_come_back_to_whatever_its_last_answer_was() {
+    let bench = Bench::with(
+        &[("request.timeout.ms", "2000"), ("request.attempt.timeout.ms", "500")],
+        |_| {},
+    );
+    let segment = bench.segment(1, 1000);
+    let refused = FaultAction::Error {
+        status: 503,
+        code: "SlowDown".to_owned(),
+        retry_after: None,
+    };
+    for (action, times) in [(FaultAction::Stall, 1), (refused, 1000)] {
+        let rule = FaultRule::new(Operation::PutObject, action)
+            .key_contains(".manifest")
+            .times(times);
+        bench.server.faults().add(rule).unwrap();
+    }
+    assert_eq!(kind(copy(&bench.engine, &segment)), ErrorKind::Throttled);
+    assert_eq!(bench.metric("copy", "cleanups_pending"), 1);
+}
+
 fn open_files(directory: &Path) -> usize {
     let entries = fs::read_dir("/proc/self/fd").unwrap();
     let targets = entries.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{Chunk, ChunkSize, Uuid, segment::tests::example};
+use crate::{ChunkSize, Uuid, segment::tests::example};
 
 fn example_manifest(plain: &[u8], indexes: Vec<IndexPayload>) -> Manifest {
     let size = ChunkSize::new(crate::CHUNK_SIZE_MIN).unwrap();

@@ -5,7 +5,7 @@
 //!
 //! # Flow
 //! [`LimitStore`] takes a permit for an operation and keeps it over all attempts and pauses; that of a GET lives as long as its body.
-//! [`Limits::observe`] hears of each attempt: a throttled one halves the limit, and as many successes as the limit is raise it by
+//! [`Limits::observe`] hears of each attempt: a throttled one lowers the limit to half of what is under way, and as many successes as the limit is raise it by
 //! one, up to its maximum.
 //!
 //! # Invariants
@@ -177,7 +177,8 @@ impl Limit {
         }
         state.halved = Some(Instant::now());
         state.successes = 0;
-        state.limit = (state.limit / 2).max(1);
+        // Half of what is under way: the limit itself may be far above that.
+        state.limit = (state.limit.min(state.in_use) / 2).max(1);
         let limit = state.limit;
         drop(state);
         tracing::debug!(
