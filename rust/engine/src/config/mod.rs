@@ -198,7 +198,7 @@ impl Config {
         let encryption = encryption::encryption(&settings)?;
         let is_coded = compression != Compression::None || encryption.active.is_some();
         let bench = if is_coded {
-            Workshop::bench_bytes(chunk_size, compression_level)
+            Workshop::memory_min(chunk_size, compression_level)
         } else {
             0
         };

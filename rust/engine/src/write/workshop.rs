@@ -10,7 +10,7 @@
 //! # Cancel
 //! A chunk that is being worked on when its copy ends is finished and dropped; its bench comes back.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use alluvium_format::{Chunk, ChunkIndex, ChunkSize, Coding, Compressor, Uuid};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -26,9 +26,19 @@ const SPARE_BENCHES: usize = 2;
 pub(crate) struct Workshop {
     threads: Arc<Semaphore>,
     benches: Arc<Semaphore>,
-    benches_total: usize,
-    idle: Mutex<Vec<Tools>>,
+    size: Size,
     level: i32,
+    /// Of threads that have nothing to do. The last used is the next to be used: it is still in the processor's cache.
+    tools: Mutex<Vec<Tools>>,
+    /// Room for stored bytes, of benches that nobody holds.
+    room: Mutex<Vec<Vec<u8>>>,
+}
+
+/// How many work at a time, and how many chunks can be under way or waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Size {
+    threads: usize,
+    benches: usize,
 }
 
 /// What a thread needs for a chunk; used again, since its memory is large.
@@ -36,13 +46,12 @@ pub(crate) struct Workshop {
 struct Tools {
     compressor: Compressor,
     plain: Vec<u8>,
-    stored: Vec<u8>,
 }
 
-/// A place in the pool, with the chunk that was made there.
+/// A place in the pool, with the stored bytes of the chunk that was made for it.
 #[derive(Debug)]
 pub(crate) struct Bench {
-    tools: Option<Tools>,
+    stored: Vec<u8>,
     workshop: Arc<Workshop>,
     _permit: OwnedSemaphorePermit,
 }
@@ -58,49 +67,85 @@ pub(crate) struct ChunkWork {
     pub(crate) length: usize,
 }
 
+impl Size {
+    /// Bytes of all threads and benches.
+    fn bytes(self, chunk_size: ChunkSize, level: i32) -> u64 {
+        self.threads as u64 * tools_bytes(chunk_size, level) + self.benches as u64 * stored_bytes(chunk_size)
+    }
+
+    /// The largest that `memory` has room for, up to `threads` threads; at least one of each.
+    fn within(threads: usize, memory: u64, chunk_size: ChunkSize, level: i32) -> Self {
+        let mut size = Size {
+            threads,
+            benches: threads + SPARE_BENCHES,
+        };
+        while size.bytes(chunk_size, level) > memory && size != SMALLEST {
+            // Of many threads one goes with its bench; the last one keeps its spare benches as long as there is room.
+            size.threads = (size.threads - 1).max(1);
+            size.benches = (size.benches - 1).max(1);
+        }
+        size
+    }
+}
+
+const SMALLEST: Size = Size { threads: 1, benches: 1 };
+
+/// Most bytes that a thread takes: a chunk, and zstd's tables, whose size grows with the level.
+fn tools_bytes(chunk_size: ChunkSize, level: i32) -> u64 {
+    let chunk = chunk_size.bytes();
+    // Measured with zstd 1.5.7 on chunks of 64 KiB to 64 MiB, rounded up; a test measures again up to 4 MiB.
+    let tables: u64 = match level {
+        ..=3 => 2,
+        4..=6 => 3,
+        7 => 6,
+        _ => 11,
+    };
+    chunk + (tables << 20).min((18 * chunk).max(2 << 20))
+}
+
+/// Most bytes that a bench takes: the stored bytes of a chunk.
+fn stored_bytes(chunk_size: ChunkSize) -> u64 {
+    chunk_size.bytes() + chunk_size.bytes() / 128
+}
+
 impl Workshop {
-    /// A pool of `threads` threads, and of as many benches as fit into `memory` bytes, but at least one.
+    /// A pool of at most `threads` threads, as far as `memory` bytes go.
     pub(crate) fn new(threads: usize, memory: u64, chunk_size: ChunkSize, level: i32) -> Arc<Self> {
-        let affordable = usize::try_from(memory / Self::bench_bytes(chunk_size, level)).unwrap_or(usize::MAX);
-        let benches_total = affordable.clamp(1, threads + SPARE_BENCHES);
+        let size = Size::within(threads, memory, chunk_size, level);
         Arc::new(Workshop {
-            threads: Arc::new(Semaphore::new(threads)),
-            benches: Arc::new(Semaphore::new(benches_total)),
-            benches_total,
-            idle: Mutex::default(),
+            threads: Arc::new(Semaphore::new(size.threads)),
+            benches: Arc::new(Semaphore::new(size.benches)),
+            size,
             level,
+            tools: Mutex::default(),
+            room: Mutex::default(),
         })
     }
 
-    /// Most bytes that a bench takes: a chunk, its stored bytes, and zstd's tables, whose size grows with the level.
-    pub(crate) fn bench_bytes(chunk_size: ChunkSize, level: i32) -> u64 {
-        let chunk = chunk_size.bytes();
-        // Measured with zstd 1.5.7 on chunks of 64 KiB to 64 MiB, rounded up; a test measures again up to 4 MiB.
-        let tables: u64 = match level {
-            ..=3 => 2,
-            4..=6 => 3,
-            7 => 6,
-            _ => 11,
-        };
-        let tables = (tables << 20).min((18 * chunk).max(2 << 20));
-        2 * chunk + chunk / 128 + tables
+    /// Least bytes that a pool can do with.
+    pub(crate) fn memory_min(chunk_size: ChunkSize, level: i32) -> u64 {
+        SMALLEST.bytes(chunk_size, level)
+    }
+
+    /// Bytes for a pool of `threads` threads: at most `most`, but no less than the least.
+    pub(crate) fn memory_for(threads: usize, most: u64, chunk_size: ChunkSize, level: i32) -> u64 {
+        Size::within(threads, most, chunk_size, level).bytes(chunk_size, level)
+    }
+
+    /// Threads that work at a time.
+    pub(crate) fn threads(&self) -> usize {
+        self.size.threads
     }
 
     /// Chunks that can be under way or waiting at once.
     pub(crate) fn benches(&self) -> usize {
-        self.benches_total
+        self.size.benches
     }
 
-    /// Bytes for a pool of `threads` threads: at most `most`, but at least one bench.
-    pub(crate) fn memory_for(threads: usize, most: u64, chunk_size: ChunkSize, level: i32) -> u64 {
-        let bench = Self::bench_bytes(chunk_size, level);
-        let wanted = bench * (threads + SPARE_BENCHES) as u64;
-        wanted.min(most).max(bench)
-    }
-
-    /// Frees what idle benches hold.
+    /// Frees what nobody uses.
     pub(crate) fn clear(&self) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.tools).clear();
+        lock(&self.room).clear();
     }
 
     /// Reads a chunk and makes its stored bytes.
@@ -112,14 +157,8 @@ impl Workshop {
             .acquire_owned()
             .await
             .map_err(|_| Error::closed())?;
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let tools = idle.unwrap_or_else(|| Tools {
-            compressor: Compressor::new(self.level),
-            plain: Vec::new(),
-            stored: Vec::new(),
-        });
         let mut bench = Bench {
-            tools: Some(tools),
+            stored: lock(&self.room).pop().unwrap_or_default(),
             workshop: Arc::clone(&self),
             _permit: permit,
         };
@@ -130,43 +169,48 @@ impl Workshop {
         blocking(move || {
             // Given back by the thread itself: it goes on when nobody waits for its chunk any more.
             let _thread = thread;
-            let chunk = bench.work(&work)?;
+            let idle = lock(&self.tools).pop();
+            let mut tools = idle.unwrap_or_else(|| Tools {
+                compressor: Compressor::new(self.level),
+                plain: Vec::new(),
+            });
+            let chunk = tools.work(&work, &mut bench.stored)?;
+            lock(&self.tools).push(tools);
             Ok((bench, chunk))
         })
         .await
     }
 }
 
-impl Bench {
-    fn work(&mut self, work: &ChunkWork) -> Result<Chunk> {
-        let tools = self.tools.as_mut().ok_or_else(Error::closed)?;
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing under the lock panics half way.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Tools {
+    fn work(&mut self, work: &ChunkWork, stored: &mut Vec<u8>) -> Result<Chunk> {
         // Zeroed once: later chunks overwrite.
-        if tools.plain.len() < work.length {
-            tools.plain.resize(work.length, 0);
+        if self.plain.len() < work.length {
+            self.plain.resize(work.length, 0);
         }
-        let plain = tools.plain.get_mut(..work.length).unwrap_or_default();
+        let plain = self.plain.get_mut(..work.length).unwrap_or_default();
         work.file.read_at(work.position, plain)?;
-        let Tools { compressor, stored, .. } = tools;
         Ok(work
             .coding
-            .store_chunk(work.segment_id, work.index, plain, compressor, stored)?)
+            .store_chunk(work.segment_id, work.index, plain, &mut self.compressor, stored)?)
     }
+}
 
+impl Bench {
     /// The stored bytes of the chunk made here.
     pub(crate) fn stored(&self) -> &[u8] {
-        self.tools.as_ref().map_or(&[], |tools| &tools.stored)
+        &self.stored
     }
 }
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        if let Some(tools) = self.tools.take() {
-            self.workshop
-                .idle
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(tools);
-        }
+        lock(&self.workshop.room).push(std::mem::take(&mut self.stored));
     }
 }
 
@@ -202,13 +246,13 @@ mod tests {
             };
             let _ = tokio::time::timeout(Duration::from_millis(20), Arc::clone(&workshop).make(work)).await;
             // Whoever works has a bench; who has given up before his turn gave his back.
-            let busy = workshop.benches_total - workshop.benches.available_permits();
+            let busy = workshop.size.benches - workshop.benches.available_permits();
             assert!(busy <= 1, "{busy} chunks are being made on one thread");
         }
     }
 
     #[test]
-    fn the_memory_of_a_bench_is_what_zstd_takes() {
+    fn the_memory_of_a_thread_and_a_bench_is_what_zstd_takes() {
         let noise: Vec<u8> = (0..4u32 << 20)
             .map(|number| (number.wrapping_mul(2_654_435_761) >> 24) as u8)
             .collect();
@@ -220,7 +264,7 @@ mod tests {
                 let taken =
                     2 * chunk as u64 + compressor.memory_bytes() + (stored.capacity().saturating_sub(chunk)) as u64;
                 let size = ChunkSize::new(u32::try_from(chunk).unwrap()).unwrap();
-                let told = Workshop::bench_bytes(size, level);
+                let told = Workshop::memory_min(size, level);
                 assert!(taken <= told, "{chunk} bytes at level {level}: {taken} over {told}");
             }
         }
