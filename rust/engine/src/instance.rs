@@ -290,7 +290,7 @@ impl Engine {
         }
         runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
         self.shared.buffers.clear();
-        self.shared.workshop.clear();
+        self.shared.workshop.close();
         tracing::info!("storage manager closed");
     }
 

@@ -10,13 +10,17 @@
 //! # Cancel
 //! A chunk that is being worked on when its copy ends is finished and dropped; its bench comes back.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    collections::VecDeque,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use alluvium_format::{Chunk, ChunkIndex, ChunkSize, Coding, Compressor, Uuid};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::SegmentFile;
-use crate::{Error, Result, completion::blocking};
+use crate::{Error, Result};
 
 /// Benches beyond the threads: finished chunks that wait for their turn in a part.
 const SPARE_BENCHES: usize = 2;
@@ -24,7 +28,7 @@ const SPARE_BENCHES: usize = 2;
 /// The pool.
 #[derive(Debug)]
 pub(crate) struct Workshop {
-    threads: Arc<Semaphore>,
+    queue: Mutex<Queue>,
     benches: Arc<Semaphore>,
     size: Size,
     level: i32,
@@ -32,6 +36,21 @@ pub(crate) struct Workshop {
     tools: Mutex<Vec<Tools>>,
     /// Room for stored bytes, of benches that nobody holds.
     room: Mutex<Vec<Vec<u8>>>,
+}
+
+/// Chunks to be made, and how many threads are at it.
+#[derive(Debug, Default)]
+struct Queue {
+    orders: VecDeque<Order>,
+    threads_at_work: usize,
+}
+
+/// A chunk to be made, and who waits for it.
+#[derive(Debug)]
+struct Order {
+    work: ChunkWork,
+    bench: Bench,
+    made: oneshot::Sender<Result<(Bench, Chunk)>>,
 }
 
 /// How many work at a time, and how many chunks can be under way or waiting.
@@ -113,7 +132,7 @@ impl Workshop {
     pub(crate) fn new(threads: usize, memory: u64, chunk_size: ChunkSize, level: i32) -> Arc<Self> {
         let size = Size::within(threads, memory, chunk_size, level);
         Arc::new(Workshop {
-            threads: Arc::new(Semaphore::new(size.threads)),
+            queue: Mutex::default(),
             benches: Arc::new(Semaphore::new(size.benches)),
             size,
             level,
@@ -148,6 +167,13 @@ impl Workshop {
         lock(&self.room).clear();
     }
 
+    /// Lets go of everything: nobody waits any more, and no thread may come to what is left to be made.
+    pub(crate) fn close(&self) {
+        let left = std::mem::take(&mut lock(&self.queue).orders);
+        drop(left);
+        self.clear();
+    }
+
     /// Reads a chunk and makes its stored bytes.
     ///
     /// # Cancel safety
@@ -157,28 +183,57 @@ impl Workshop {
             .acquire_owned()
             .await
             .map_err(|_| Error::closed())?;
-        let mut bench = Bench {
+        let bench = Bench {
             stored: lock(&self.room).pop().unwrap_or_default(),
             workshop: Arc::clone(&self),
             _permit: permit,
         };
-        let thread = Arc::clone(&self.threads)
-            .acquire_owned()
-            .await
-            .map_err(|_| Error::closed())?;
-        blocking(move || {
-            // Given back by the thread itself: it goes on when nobody waits for its chunk any more.
-            let _thread = thread;
-            let idle = lock(&self.tools).pop();
-            let mut tools = idle.unwrap_or_else(|| Tools {
-                compressor: Compressor::new(self.level),
-                plain: Vec::new(),
-            });
-            let chunk = tools.work(&work, &mut bench.stored)?;
-            lock(&self.tools).push(tools);
-            Ok((bench, chunk))
-        })
-        .await
+        let (made, waiting) = oneshot::channel();
+        let needs_thread = {
+            let mut queue = lock(&self.queue);
+            queue.orders.push_back(Order { work, bench, made });
+            let needs_thread = queue.threads_at_work < self.size.threads;
+            queue.threads_at_work += usize::from(needs_thread);
+            needs_thread
+        };
+        if needs_thread {
+            tokio::task::spawn_blocking(move || self.work_off());
+        }
+        waiting.await.unwrap_or_else(|_| Err(Error::closed()))
+    }
+
+    /// Makes chunks until none is left to be made: a thread goes from one to the next without waiting for a task to be woken.
+    fn work_off(&self) {
+        loop {
+            let order = {
+                let mut queue = lock(&self.queue);
+                let Some(order) = queue.orders.pop_front() else {
+                    queue.threads_at_work -= 1;
+                    return;
+                };
+                order
+            };
+            let Order { work, mut bench, made } = order;
+            // Nobody waits any more.
+            if made.is_closed() {
+                continue;
+            }
+            let chunk = catch_unwind(AssertUnwindSafe(|| self.work(&work, &mut bench.stored)))
+                .unwrap_or_else(|payload| Err(Error::panic(payload.as_ref())));
+            // Whoever is gone by now gets nothing, and the bench comes back.
+            let _ = made.send(chunk.map(|chunk| (bench, chunk)));
+        }
+    }
+
+    fn work(&self, work: &ChunkWork, stored: &mut Vec<u8>) -> Result<Chunk> {
+        let idle = lock(&self.tools).pop();
+        let mut tools = idle.unwrap_or_else(|| Tools {
+            compressor: Compressor::new(self.level),
+            plain: Vec::new(),
+        });
+        let chunk = tools.work(work, stored)?;
+        lock(&self.tools).push(tools);
+        Ok(chunk)
     }
 }
 
@@ -245,9 +300,11 @@ mod tests {
                 length: noise.len(),
             };
             let _ = tokio::time::timeout(Duration::from_millis(20), Arc::clone(&workshop).make(work)).await;
-            // Whoever works has a bench; who has given up before his turn gave his back.
-            let busy = workshop.size.benches - workshop.benches.available_permits();
-            assert!(busy <= 1, "{busy} chunks are being made on one thread");
+            assert_eq!(lock(&workshop.queue).threads_at_work, 1);
+        }
+        // Those whose turn had not come are passed over, and everything comes back.
+        while workshop.benches.available_permits() < workshop.size.benches {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
