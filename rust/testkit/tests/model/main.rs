@@ -4,6 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod calls;
 mod world;
 
 use std::{
@@ -104,7 +105,7 @@ fn a_thousand_copies_under_faults_leave_exactly_those_that_succeeded() {
     eprintln!("ALLUVIUM_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let mut world = World::new(seed);
-    let files_before = world::open_files();
+    let files_before = calls::open_files();
     let mut begun = 0;
     let mut faults = 0;
     while begun < COPIES {
@@ -148,10 +149,10 @@ fn a_thousand_copies_under_faults_leave_exactly_those_that_succeeded() {
     world.close();
     // Connections of the client that ended on the server's side are let go by then.
     for _ in 0..100 {
-        if world::open_files() <= files_before {
+        if calls::open_files() <= files_before {
             return;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("{} files are open, {files_before} were before", world::open_files());
+    panic!("{} files are open, {files_before} were before", calls::open_files());
 }

@@ -3,7 +3,6 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
-    ops::Range,
     path::PathBuf,
     sync::Arc,
     thread,
@@ -11,7 +10,7 @@ use std::{
 };
 
 use alluvium_engine::{
-    CopyRequest, Engine, Error, ErrorKind, Outcome, Read, Reader, Result, SegmentFiles, SegmentRef, Task,
+    CopyRequest, Engine, Error, ErrorKind, Outcome, Result, SegmentFiles, SegmentRef, Task,
     config::{Config, StartupProbe},
     metrics::DEFINITIONS,
 };
@@ -25,8 +24,7 @@ use rand::{RngExt, rngs::StdRng, seq::IndexedRandom};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// Longest that any operation may take: all deadlines of the instance are far below.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::calls::{PATIENCE, finish, range, read_to_end, reader, reference};
 
 /// When the instance comes back to the keys of copies with an unknown outcome.
 const JANITOR_DISTANCES: [Duration; 3] = [
@@ -64,11 +62,6 @@ pub(crate) struct World {
     server: S3Server,
     runtime: Runtime,
     source: TempDir,
-}
-
-/// Files that this process has open.
-pub(crate) fn open_files() -> usize {
-    fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
 impl World {
@@ -502,38 +495,4 @@ impl Known {
     fn reference(&self) -> SegmentRef {
         reference(&self.segment, self.custom.clone())
     }
-}
-
-fn reference(segment: &TestSegment, custom_metadata: Option<Vec<u8>>) -> SegmentRef {
-    SegmentRef {
-        metadata: segment.metadata.clone(),
-        custom_metadata,
-    }
-}
-
-fn finish(task: &Task) -> Result<Outcome> {
-    task.wait(PATIENCE).expect("an operation that ends")
-}
-
-fn reader(outcome: Outcome) -> Reader {
-    match outcome {
-        Outcome::Opened(reader) => reader,
-        other => panic!("{other:?}"),
-    }
-}
-
-fn read_to_end(reader: &Reader) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    for _ in 0..PATIENCE.as_millis() / 50 {
-        match reader.read(1 << 20, Duration::from_millis(50))? {
-            Read::Data(data) => bytes.extend_from_slice(&data),
-            Read::End => return Ok(bytes),
-            Read::Pending => {}
-        }
-    }
-    panic!("a read that does not end");
-}
-
-fn range(range: Range<u64>) -> Range<usize> {
-    usize::try_from(range.start).unwrap()..usize::try_from(range.end).unwrap()
 }
