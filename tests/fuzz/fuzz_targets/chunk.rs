@@ -78,7 +78,7 @@ fn run(plan: Plan, rest: &[u8]) {
     let known = (plan.is_plain() || plan.is_made_here()).then_some(rest);
     let mut stored = match (plan.is_plain(), plan.is_made_here()) {
         (true, _) => rest.to_vec(),
-        (false, true) => compress(rest, 1 + i32::from(plan.level % 19)),
+        (false, true) => compress(rest, 1 + i32::from(plan.level % 9)),
         (false, false) => first_frame(rest).to_vec(),
     };
     let plain_length = match (known, content_size(&stored)) {
