@@ -5,6 +5,8 @@
 # shellcheck shell=bash
 
 set -euo pipefail
+# Everything here looks for what was built in the tree.
+unset CARGO_TARGET_DIR
 
 tools_dir=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck disable=SC2034  # for the scripts that source this file

@@ -210,7 +210,8 @@ impl Engine {
         } = &shared.config;
         tracing::info!(
             version = VERSION, %store, %key_prefix, chunk_bytes = chunk_size.bytes(), part_bytes = part_size,
-            upload_memory, load_memory, cache_memory, coding_threads = shared.workshop.threads(), "storage manager open"
+            upload_memory, load_memory, cache_memory, compression = ?shared.config.compression,
+            encrypted_with = shared.config.encryption.active.as_deref().unwrap_or("no key pair"), "storage manager open"
         );
         Arc::new(Engine {
             shared,

@@ -8,7 +8,7 @@
 //! # Not here
 //! How bytes are sealed with a data key: `alluvium_format`.
 
-use std::{collections::BTreeMap, fmt, fs, path::Path};
+use std::{collections::BTreeMap, fmt, fs, io::Read, path::Path};
 
 use alluvium_format::{DATA_KEY_BYTES, DataKey, DataKeys, Encryption, FormatError, WrappedKey};
 use ring::rand::{SecureRandom, SystemRandom};
@@ -26,6 +26,9 @@ use crate::{
     Error, ErrorKind, Result,
     config::{EncryptionConfig, KeyPairFiles},
 };
+
+/// Longest key file: a key of 16,384 bits has 13 KiB.
+const PEM_BYTES_MAX: u64 = 64 << 10;
 
 /// Smallest modulus in bytes: 2048 bits (NIST SP 800-57 part 1, for use to 2030).
 const MODULUS_BYTES_MIN: usize = 256;
@@ -118,12 +121,19 @@ impl fmt::Debug for KeyRing {
 fn load_pair(id: &str, files: &KeyPairFiles) -> Result<PrivateKey> {
     let private_name = format!("encryption.key.pairs.{id}.private.key.file");
     let private = read_pem(&private_name, &files.private)?;
+    let wrong = |name: &str, path: &Path, reason: &str| Error::config(name, format!("{}: {reason}", path.display()));
+    if private.contains("PUBLIC KEY-----") {
+        return Err(wrong(&private_name, &files.private, "this is a public key"));
+    }
+    if private.contains("ENCRYPTED") {
+        let reason = "the key has a passphrase; remove it with: openssl pkey -in FILE -out NEW";
+        return Err(wrong(&private_name, &files.private, reason));
+    }
     let private = if private.contains("BEGIN RSA PRIVATE KEY") {
         PrivateKey::from_pkcs1_pem(&private).map_err(|error| error.to_string())
     } else {
         PrivateKey::from_pkcs8_pem(&private).map_err(|error| error.to_string())
     };
-    let wrong = |name: &str, path: &Path, reason: &str| Error::config(name, format!("{}: {reason}", path.display()));
     let private = private.map_err(|reason| {
         wrong(
             &private_name,
@@ -158,5 +168,13 @@ fn read_pem(name: &str, path: &Path) -> Result<String> {
     if fs::metadata(path).is_ok_and(|metadata| !metadata.is_file()) {
         return Err(Error::config(name, format!("{} is not a file", path.display())));
     }
-    fs::read_to_string(path).map_err(|error| Error::config(name, format!("cannot read {}: {error}", path.display())))
+    let failed = |reason: &dyn fmt::Display| Error::config(name, format!("cannot read {}: {reason}", path.display()));
+    let mut pem = String::new();
+    fs::File::open(path)
+        .and_then(|file| file.take(PEM_BYTES_MAX + 1).read_to_string(&mut pem))
+        .map_err(|error| failed(&error))?;
+    if pem.len() as u64 > PEM_BYTES_MAX {
+        return Err(failed(&format_args!("over {PEM_BYTES_MAX} bytes, which no key has")));
+    }
+    Ok(pem)
 }

@@ -8,7 +8,7 @@ use std::{sync::Arc, time::Duration};
 use alluvium_store::{
     ErrorKind as StoreKind, Key, ObjectStore, Operation, Payload, StoreError, StoreResult,
     layer::{self, Policies, metrics::StoreMetrics},
-    s3::{CredentialsSource, Deletes, S3Store},
+    s3::{CredentialsSource, Deletes, S3Config, S3Store, ServerSideEncryption},
 };
 use bytes::Bytes;
 
@@ -115,6 +115,10 @@ pub(crate) fn verdict(config: &Config, error: &StoreError) -> Error {
         );
     };
     let location = location(config);
+    let bucket = &s3.bucket;
+    if let Some((key, mend)) = setting_refused(s3, error) {
+        return Error::config(key, format!("{mend} (bucket {bucket}): {error}"));
+    }
     let (key, mend) = match error.kind() {
         StoreKind::Unreachable => (location, "cannot connect; check host, port and network"),
         StoreKind::Timeout => (location, "no answer; check host, port, http or https, and network"),
@@ -143,8 +147,27 @@ pub(crate) fn verdict(config: &Config, error: &StoreError) -> Error {
             "the store did not answer as S3 does; check that this is an S3 endpoint, and http or https",
         ),
     };
-    let bucket = &s3.bucket;
     Error::config(key, format!("{mend} (bucket {bucket}): {error}"))
+}
+
+/// The setting of how objects are kept that the store refused, where it says so.
+fn setting_refused(s3: &S3Config, error: &StoreError) -> Option<(&'static str, &'static str)> {
+    let code = error.code()?.to_ascii_lowercase();
+    let says = |word: &str| code.contains(word) || error.detail().to_ascii_lowercase().contains(word);
+    if code == "invalidtag" {
+        return Some(("s3.object.tags", "the store refuses these tags"));
+    }
+    if code == "invalidstorageclass" {
+        return Some(("s3.storage.class", "the store has no such storage class"));
+    }
+    match s3.encryption {
+        ServerSideEncryption::None => None,
+        ServerSideEncryption::Kms { key_id: Some(_) } if says("kms") => {
+            Some(("s3.sse.kms.key.id", "the store cannot use this key"))
+        }
+        _ if says("kms") || says("encryption") => Some(("s3.sse.type", "the store does not encrypt like this")),
+        _ => None,
+    }
 }
 
 /// The setting that names where the refused credentials come from.

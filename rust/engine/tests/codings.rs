@@ -345,7 +345,7 @@ fn wrong_key_files_are_told_at_the_start() {
     let (private_text, public_text) = (private.to_str().unwrap(), public.to_str().unwrap());
     let cases = [
         ("/does/not/exist.pem", None, "private.key.file"),
-        (public_text, None, "private.key.file"),
+        (public_text, None, "this is a public key"),
         (keys.path().to_str().unwrap(), None, "not a file"),
         (weak_text, None, "2048"),
         (other.to_str().unwrap(), Some(public_text), "does not belong"),

@@ -146,11 +146,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// Limit of the copy of a segment of so many bytes. Where uploads are held to a rate, each of Kafka's copier threads has a share of it.
+    /// Limit of the copy of a segment of so many bytes. Where uploads are held to a rate, each of Kafka's copier threads has a share of it, and
+    /// a copy waits up to three times (for memory, for its parts, for its manifest) behind all that the others have in memory.
     pub(crate) fn copy_limit(&self, bytes: u64) -> Duration {
-        let paced = self
-            .upload_rate
-            .map_or(0, |rate| bytes.saturating_mul(COPIERS) / rate.max(1));
+        let ahead = bytes
+            .saturating_mul(COPIERS)
+            .saturating_add(self.upload_memory.saturating_mul(3));
+        let paced = self.upload_rate.map_or(0, |rate| ahead / rate.max(1));
         self.copy_timeout + Duration::from_secs(paced)
     }
 
@@ -173,9 +175,9 @@ impl Config {
             ));
         }
         let memory: u64 = settings.number("memory.budget.bytes")?;
-        let cache_memory: u64 = settings
-            .optional_number("cache.memory.bytes")?
-            .unwrap_or((memory / 8 * 3).max(2 * chunk_size.bytes()));
+        let cache_setting: Option<u64> = settings.optional_number("cache.memory.bytes")?;
+        let shares = |memory: u64| Shares::of(memory, cache_setting, chunk_size);
+        let cache_memory = shares(memory).cache;
         if (1..2 * chunk_size.bytes()).contains(&cache_memory) {
             let reason = format!(
                 "{cache_memory} holds less than two chunks of {} bytes; 0 turns the cache off",
@@ -183,9 +185,11 @@ impl Config {
             );
             return Err(Error::config("cache.memory.bytes", reason));
         }
-        let transfers = memory.saturating_sub(cache_memory);
-        let load_memory = (transfers / 5).max(LOADS_MIN * chunk_size.bytes());
-        let for_uploads = transfers.saturating_sub(load_memory);
+        let Shares {
+            loads: load_memory,
+            uploads: for_uploads,
+            ..
+        } = shares(memory);
         let compression = match settings.text("compression.type")? {
             "zstd" => Compression::Zstd,
             "auto" => Compression::Auto,
@@ -204,8 +208,10 @@ impl Config {
         };
         let least = PARTS_MIN * part_size + bench;
         if for_uploads < least {
-            let least_in_all =
-                cache_memory.saturating_add((least + least / 4 + 4).max(least + LOADS_MIN * chunk_size.bytes()));
+            let mut least_in_all = memory;
+            while shares(least_in_all).uploads < least {
+                least_in_all = least_in_all.saturating_add(least - shares(least_in_all).uploads);
+            }
             let reason = format!(
                 "{memory} is too little: cache.memory.bytes takes {cache_memory}, loads {load_memory}, compression and encryption at least \
                  {bench}, and uploads need {PARTS_MIN} parts of upload.part.size.bytes ({part_size}); set it to at least {least_in_all}"
@@ -261,6 +267,27 @@ impl Config {
                 _ => StartupProbe::Write,
             },
         })
+    }
+}
+
+/// How the memory budget is divided.
+struct Shares {
+    cache: u64,
+    loads: u64,
+    uploads: u64,
+}
+
+impl Shares {
+    /// The cache has what is set, or three eighths; of the rest loads have a fifth and uploads the others; two chunks at least for cache and loads.
+    fn of(memory: u64, cache_setting: Option<u64>, chunk_size: ChunkSize) -> Self {
+        let cache = cache_setting.unwrap_or((memory / 8 * 3).max(2 * chunk_size.bytes()));
+        let transfers = memory.saturating_sub(cache);
+        let loads = (transfers / 5).max(LOADS_MIN * chunk_size.bytes());
+        Shares {
+            cache,
+            loads,
+            uploads: transfers.saturating_sub(loads),
+        }
     }
 }
 

@@ -53,6 +53,9 @@ pub struct KeyDefinition {
     pub owner: Owner,
 }
 
+/// Longest word there: it is kept with every segment.
+const ID_BYTES_MAX: usize = 64;
+
 /// The part of a name that the operator chooses.
 const ID: &str = "<id>";
 
@@ -67,7 +70,7 @@ impl KeyDefinition {
         let (before, after) = self.name.split_once(ID)?;
         let id = name.strip_prefix(before)?.strip_suffix(after)?;
         let valid = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        (!id.is_empty() && id.bytes().all(valid)).then_some(id)
+        ((1..=ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(valid)).then_some(id)
     }
 }
 
@@ -114,7 +117,7 @@ pub static KEYS: &[KeyDefinition] = &[
     alias(&["storage.root"], key("file.path", ValueType::Path, None, "Root directory of storage.type=file. It must exist and be writable. Required then.")),
     key("key.prefix", ValueType::Text, Some(""), "Put before every object key as it is; end it with / to get a folder. At most 96 bytes of UTF-8. Without a / at its end it adds to the path component of the topic, which stores limit to 255 bytes. It can be changed at any time: a segment is found under the prefix it was written with."),
     alias(&["chunk.size"], key("chunk.size.bytes", ValueType::Number { min: 64 * KIB, max: 64 * MIB }, Some("4194304"), "Bytes of a segment that are checksummed, fetched and cached as one. A power of two. Applies to new segments.")),
-    key("compression.type", ValueType::Choice(&["none", "zstd", "auto"]), Some("none"), "Compression of the chunks of new segments. none: the object is Kafka's .log byte for byte. zstd: a frame a chunk; zstd -d restores the .log. auto: zstd for the segments of which a sample, taken from all over each of them, gets at least an eighth smaller; those that producers compressed seldom do."),
+    key("compression.type", ValueType::Choice(&["none", "zstd", "auto"]), Some("none"), "Compression of the chunks of new segments. none: the object is Kafka's .log byte for byte. zstd: a frame a chunk; zstd -d OBJECT -o FILE restores the .log. auto: zstd for the segments of which a sample, taken from all over each of them, gets at least an eighth smaller; those that producers compressed seldom do."),
     key("compression.level", ValueType::Number { min: 1, max: 9 }, Some("1"), "zstd level. Level 9 costs twelve times the CPU time of level 1 and gains little on most data."),
     key("upload.threads", ValueType::Number { min: 1, max: 64 }, None, "Threads that compress and encrypt, over all copies. Unset: half of the machine's processors, at least 1 and at most 8."),
     key("encryption.enabled", ValueType::Flag, Some("false"), "Encrypt new segments (AES-256-GCM, a key of its own for each segment, wrapped by the key pair encryption.key.pair.id). Segments that are encrypted already can be read as long as their key pair is configured."),
@@ -141,7 +144,7 @@ pub static KEYS: &[KeyDefinition] = &[
     key("s3.object.tags", ValueType::Text, None, "Tags of new objects: name=value, separated by commas; at most 10."),
     alias(&["storage.s3.multipart.upload.part.size"], key("upload.part.size.bytes", ValueType::Number { min: 5 * MIB, max: GIB }, Some("16777216"), "Bytes of an upload part; a multiple of chunk.size.bytes. Smaller segments go up in one request.")),
     key("upload.concurrency", ValueType::Number { min: 1, max: 64 }, Some("8"), "Parts of one segment that are uploaded at the same time, as far as memory allows."),
-    key("upload.rate.limit.bytes.per.second", ValueType::Number { min: 128 * KIB, max: 1024 * GIB }, None, "Most bytes per second that all uploads of this broker send together; shaped evenly, also within a request. Unset: no limit."),
+    key("upload.rate.limit.bytes.per.second", ValueType::Number { min: 128 * KIB, max: 1024 * GIB }, None, "Most bytes per second, as they are stored, that all uploads of this broker send together; shaped evenly, also within a request. Unset: no limit."),
     key("memory.budget.bytes", ValueType::Number { min: 16 * MIB, max: 1024 * GIB }, Some("268435456"), "Native memory of the plugin: upload buffers, loads and cache together. It comes on top of the JVM's heap."),
     alias(&["fetch.chunk.cache.size"], key("cache.memory.bytes", ValueType::Number { min: 0, max: 1024 * GIB }, None, "Part of memory.budget.bytes for the chunk cache. Unset: three eighths of it. Of the rest, four fifths are for uploads and one fifth for loads.")),
     key("connect.timeout.ms", TIMEOUT_MS, Some("3000"), "Limit of making a connection, TLS included."),
@@ -185,5 +188,21 @@ pub fn markdown() -> String {
         }
         writeln!(page, "| `{}` | {default} | {values} | {doc} |", key.name).expect("a String takes everything");
     }
+    page.push_str(KEY_PAIRS);
     page
 }
+
+const KEY_PAIRS: &str = "
+## Key pairs for `encryption.*`
+
+A pair is an RSA key in a PEM file without a passphrase, readable by the broker only; its id has 1 to 64 letters, digits, `.`, `_` and `-`:
+
+    openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:3072 -out k2026.private.pem
+
+    rsm.config.encryption.enabled=true
+    rsm.config.encryption.key.pair.id=k2026
+    rsm.config.encryption.key.pairs.k2026.private.key.file=/etc/kafka/k2026.private.pem
+
+All brokers need the same pairs. To rotate, first add the new pair to every broker, then name it in `encryption.key.pair.id`; the old one stays configured for as long as segments of it exist (`alluvium show` tells
+a segment's). A lost private key cannot be replaced: the segments of its pair cannot be read any more, only deleted.
+";

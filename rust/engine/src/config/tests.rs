@@ -185,10 +185,26 @@ fn a_rate_limit_gives_copies_the_time_that_it_costs_them() {
     assert_eq!(config.policies.writes_max, 1);
     assert_eq!(
         config.copy_limit(1 << 30),
-        config.copy_timeout + Duration::from_secs(10 * 1024)
+        config.copy_timeout + Duration::from_secs(10 * 1024 + 3 * 128)
     );
     let unlimited = s3(&[]).unwrap();
     assert_eq!(unlimited.copy_limit(1 << 30), unlimited.copy_timeout);
+}
+
+#[test]
+fn a_key_in_the_place_of_its_file_is_not_printed() {
+    let body = format!("MIIG{}", "x".repeat(1600));
+    let pem = format!("-----BEGIN PRIVATE KEY-----{body}-----END PRIVATE KEY-----");
+    for value in [body.as_str(), pem.as_str()] {
+        let error = s3(&[("encryption.key.pairs.a.private.key.file", value)]).unwrap_err();
+        assert!(!error.to_string().contains("MIIG"), "{error}");
+    }
+    assert!(
+        !s3(&[("encryption.key.pair.id", &pem)])
+            .unwrap_err()
+            .to_string()
+            .contains("MIIG")
+    );
 }
 
 #[test]
@@ -248,8 +264,12 @@ fn compression_and_encryption_get_memory_of_their_own() {
 #[test]
 fn the_least_memory_that_an_error_names_is_enough() {
     for coding in [("compression.type", "none"), ("compression.type", "zstd")] {
-        for cache in ["0", "20971520"] {
-            let settings = |memory: &str| s3(&[coding, ("cache.memory.bytes", cache), ("memory.budget.bytes", memory)]);
+        for cache in [None, Some("0"), Some("20971520")] {
+            let settings = |memory: &str| {
+                let mut settings = vec![coding, ("memory.budget.bytes", memory)];
+                settings.extend(cache.map(|cache| ("cache.memory.bytes", cache)));
+                s3(&settings)
+            };
             let error = settings("16777216").unwrap_err();
             let least = error.message().rsplit(' ').next().unwrap();
             settings(least).unwrap();

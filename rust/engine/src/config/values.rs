@@ -92,6 +92,9 @@ impl Settings {
     }
 }
 
+/// Longest component of a path (NAME_MAX of Linux).
+const PATH_COMPONENT_BYTES_MAX: usize = 255;
+
 fn definition(name: &'static str) -> Result<&'static KeyDefinition> {
     KEYS.iter()
         .find(|key| key.name == name)
@@ -100,6 +103,18 @@ fn definition(name: &'static str) -> Result<&'static KeyDefinition> {
 
 fn check(name: &str, value_type: ValueType, value: &str) -> Result<()> {
     match value_type {
+        // Not quoted: someone has put the key itself where its file belongs.
+        _ if value.contains("-----BEGIN") => Err(Error::config(
+            name,
+            "this is a key or a certificate itself; the setting takes something else",
+        )),
+        ValueType::Path
+            if value
+                .split('/')
+                .any(|component| component.len() > PATH_COMPONENT_BYTES_MAX) =>
+        {
+            Err(Error::config(name, format!("{} bytes that are no path", value.len())))
+        }
         ValueType::Text | ValueType::Secret | ValueType::Path => Ok(()),
         ValueType::Flag => match value {
             "true" | "false" => Ok(()),

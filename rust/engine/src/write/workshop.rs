@@ -151,11 +151,6 @@ impl Workshop {
         Size::within(threads, most, chunk_size, level).bytes(chunk_size, level)
     }
 
-    /// Threads that work at a time.
-    pub(crate) fn threads(&self) -> usize {
-        self.size.threads
-    }
-
     /// Chunks that can be under way or waiting at once.
     pub(crate) fn benches(&self) -> usize {
         self.size.benches
