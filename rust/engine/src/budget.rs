@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, ErrorKind, Result, block::Block};
 
 /// Bytes per permit: the semaphore counts in u32, a budget may be larger.
 const PERMIT_BYTES: u64 = 4096;
@@ -89,7 +89,7 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     budget: Arc<Budget>,
-    idle: Mutex<Vec<Box<[u8]>>>,
+    idle: Mutex<Vec<Block>>,
 }
 
 impl BufferPool {
@@ -111,7 +111,10 @@ impl BufferPool {
     }
 
     /// An empty buffer with room for `capacity` bytes, which `reservation` covers.
-    pub(crate) fn take(self: &Arc<Self>, capacity: usize, reservation: Reservation) -> PooledBuffer {
+    ///
+    /// # Errors
+    /// As [`Block::new`].
+    pub(crate) fn take(self: &Arc<Self>, capacity: usize, reservation: Reservation) -> Result<PooledBuffer> {
         let reused = {
             let mut idle = self.lock();
             // One that is much larger would hold more than was reserved.
@@ -122,14 +125,17 @@ impl BufferPool {
             self.trim(&mut idle, 0);
             reused
         };
-        PooledBuffer {
-            // Zeroed by the kernel, and only once.
-            bytes: reused.unwrap_or_else(|| vec![0; capacity].into_boxed_slice()),
+        let bytes = match reused {
+            Some(bytes) => bytes,
+            None => Block::new(capacity)?,
+        };
+        Ok(PooledBuffer {
+            bytes,
             capacity,
             filled: 0,
             pool: Arc::clone(self),
             _reservation: reservation,
-        }
+        })
     }
 
     /// Frees all idle buffers.
@@ -138,7 +144,7 @@ impl BufferPool {
     }
 
     /// Takes a buffer back whose bytes are still reserved.
-    fn put_back(&self, buffer: Box<[u8]>) {
+    fn put_back(&self, buffer: Block) {
         let reserved = buffer.len() as u64;
         let mut idle = self.lock();
         idle.push(buffer);
@@ -146,7 +152,7 @@ impl BufferPool {
     }
 
     /// Frees idle buffers until they fit beside what is reserved, `counted` bytes of which are idle already.
-    fn trim(&self, idle: &mut Vec<Box<[u8]>>, counted: u64) {
+    fn trim(&self, idle: &mut Vec<Block>, counted: u64) {
         let reserved = self.budget.in_use().saturating_sub(counted);
         let room = self.budget.total().saturating_sub(reserved);
         let mut held: u64 = idle.iter().map(|buffer| buffer.len() as u64).sum();
@@ -156,7 +162,7 @@ impl BufferPool {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Box<[u8]>>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Block>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -164,7 +170,7 @@ impl BufferPool {
 /// A buffer that goes back to its pool, and its bytes to the budget.
 #[derive(Debug)]
 pub(crate) struct PooledBuffer {
-    bytes: Box<[u8]>,
+    bytes: Block,
     capacity: usize,
     filled: usize,
     pool: Arc<BufferPool>,
@@ -236,7 +242,7 @@ mod tests {
     async fn a_shared_buffer_returns_once_its_last_user_is_gone() {
         let budget = Arc::new(Budget::new(1 << 20));
         let pool = BufferPool::new(Arc::clone(&budget));
-        let mut buffer = pool.take(1000, budget.reserve(1000).await.unwrap());
+        let mut buffer = pool.take(1000, budget.reserve(1000).await.unwrap()).unwrap();
         buffer
             .fill(3, |room| {
                 room.copy_from_slice(b"abc");
@@ -250,7 +256,7 @@ mod tests {
         assert_eq!((&part[..], budget.in_use()), (&b"bc"[..], 4096));
         drop(part);
         assert_eq!(budget.in_use(), 0);
-        let again = pool.take(10, budget.reserve(10).await.unwrap());
+        let again = pool.take(10, budget.reserve(10).await.unwrap()).unwrap();
         assert!(again.bytes.len() >= 1000 && again.as_ref().is_empty() && again.room() == 10);
     }
 
@@ -261,12 +267,12 @@ mod tests {
         let idle = || pool.lock().iter().map(|buffer| buffer.len() as u64).sum::<u64>();
         let mut small = Vec::new();
         for _ in 0..4 {
-            small.push(pool.take(200_000, budget.reserve(200_000).await.unwrap()));
+            small.push(pool.take(200_000, budget.reserve(200_000).await.unwrap()).unwrap());
         }
         drop(small);
         assert_eq!((idle(), budget.in_use()), (800_000, 0));
         // No used buffer fits, so a fresh one is made, and idle ones make room for it.
-        let large = pool.take(900_000, budget.reserve(900_000).await.unwrap());
+        let large = pool.take(900_000, budget.reserve(900_000).await.unwrap()).unwrap();
         assert!(idle() + budget.in_use() <= budget.total(), "{} idle", idle());
         drop(large);
         assert_eq!((idle(), budget.in_use()), (900_000, 0));

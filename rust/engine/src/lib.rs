@@ -15,6 +15,7 @@
 //! # Not here
 //! JNI, Kafka's exception classes (`jni`, `java-shim`); object layout (`format`); requests, retries (`store`).
 
+mod block;
 pub mod budget;
 mod cache;
 mod clock;

@@ -292,7 +292,7 @@ impl Parts {
     fn try_buffer(&self) -> Result<Option<PooledBuffer>> {
         let size = self.buffer_size();
         match self.shared.uploads.try_reserve(size) {
-            Some(reservation) => Ok(Some(self.shared.buffers.take(in_memory(size)?, reservation))),
+            Some(reservation) => self.shared.buffers.take(in_memory(size)?, reservation).map(Some),
             None => Ok(None),
         }
     }
@@ -314,7 +314,7 @@ impl Making {
 
 async fn new_buffer(shared: &Shared, length: u64) -> Result<PooledBuffer> {
     let reservation = shared.uploads.reserve(length).await?;
-    Ok(shared.buffers.take(in_memory(length)?, reservation))
+    shared.buffers.take(in_memory(length)?, reservation)
 }
 
 fn in_memory(length: u64) -> Result<usize> {

@@ -20,7 +20,7 @@ use alluvium_format::{Chunk, ChunkIndex, ChunkSize, Coding, Compressor, Uuid};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::SegmentFile;
-use crate::{Error, Result};
+use crate::{Error, Result, block::Block};
 
 /// Benches beyond the threads: finished chunks that wait for their turn in a part.
 const SPARE_BENCHES: usize = 2;
@@ -64,7 +64,7 @@ struct Size {
 #[derive(Debug)]
 struct Tools {
     compressor: Compressor,
-    plain: Vec<u8>,
+    plain: Block,
 }
 
 /// A place in the pool, with the stored bytes of the chunk that was made for it.
@@ -224,7 +224,7 @@ impl Workshop {
         let idle = lock(&self.tools).pop();
         let mut tools = idle.unwrap_or_else(|| Tools {
             compressor: Compressor::new(self.level),
-            plain: Vec::new(),
+            plain: Block::default(),
         });
         let chunk = tools.work(work, stored)?;
         lock(&self.tools).push(tools);
@@ -239,9 +239,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Tools {
     fn work(&mut self, work: &ChunkWork, stored: &mut Vec<u8>) -> Result<Chunk> {
-        // Zeroed once: later chunks overwrite.
         if self.plain.len() < work.length {
-            self.plain.resize(work.length, 0);
+            self.plain = Block::new(work.length)?;
         }
         let plain = self.plain.get_mut(..work.length).unwrap_or_default();
         work.file.read_at(work.position, plain)?;
