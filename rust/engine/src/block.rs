@@ -35,6 +35,12 @@ impl Block {
     }
 }
 
+impl AsRef<[u8]> for Block {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
 impl Deref for Block {
     type Target = [u8];
 

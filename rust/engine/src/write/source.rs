@@ -10,7 +10,7 @@ use std::{
 use alluvium_format::{INDEX_BYTES_MAX, IndexPayload, IndexType};
 use bytes::Bytes;
 
-use crate::{Error, ErrorKind, Result, SegmentFiles, completion::blocking};
+use crate::{Error, ErrorKind, Result, SegmentFiles, block::Block, completion::blocking};
 
 /// The `.log` file of a segment. An open file survives that Kafka renames or deletes it.
 #[derive(Debug)]
@@ -116,19 +116,31 @@ impl IndexFiles {
         blocking(move || {
             let mut indexes = vec![leader_epochs];
             for (index_type, path, file) in self.files {
-                let length = file.metadata().map_err(|error| Error::file(&path, &error))?.len();
-                // One more, so that its end is found without more room.
-                let room = usize::try_from(length.min(INDEX_BYTES_MAX)).unwrap_or_default() + 1;
-                let mut bytes = Vec::with_capacity(room);
-                file.take(INDEX_BYTES_MAX)
-                    .read_to_end(&mut bytes)
-                    .map_err(|error| Error::file(&path, &error))?;
-                indexes.push(IndexPayload::new(index_type, Bytes::from(bytes)));
+                let failed = |error: &io::Error| Error::file(&path, error);
+                let length = file.metadata().map_err(|error| failed(&error))?.len();
+                let mut block = Block::new(usize::try_from(length.min(INDEX_BYTES_MAX)).unwrap_or_default())?;
+                let filled = fill(&file, &mut block).map_err(|error| failed(&error))?;
+                let bytes = Bytes::from_owner(block).slice(..filled);
+                indexes.push(IndexPayload::new(index_type, bytes));
             }
             Ok(indexes)
         })
         .await
     }
+}
+
+/// Reads until the room is filled or the file is at its end; how many bytes that were.
+fn fill(mut file: &File, room: &mut [u8]) -> io::Result<usize> {
+    let mut filled = 0;
+    while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        match file.read(rest) {
+            Ok(0) => break,
+            Ok(count) => filled += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 /// Opens a regular file; anything else, such as a pipe, could block for ever.
