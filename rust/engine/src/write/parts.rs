@@ -26,6 +26,9 @@ use super::{
 };
 use crate::{Error, ErrorKind, Result, budget::PooledBuffer, completion::blocking, instance::Shared};
 
+/// Chunks by which the next is judged.
+const CHUNKS_JUDGED: usize = 16;
+
 /// A part, ready to be sent.
 #[derive(Debug)]
 pub(crate) struct Part {
@@ -264,10 +267,12 @@ impl Parts {
         self.shared.config.chunk_size.chunks_of(self.file.length())
     }
 
-    /// Stored bytes of a chunk to come, judged by those so far.
+    /// Stored bytes of a chunk to come, judged by the last ones.
     fn expected_length(&self) -> u64 {
-        let stored: u64 = self.chunks.iter().map(|chunk| u64::from(chunk.stored_length)).sum();
-        match self.chunks.len() as u64 {
+        // A few: this is asked for every chunk, and a segment may have ten thousands.
+        let last = self.chunks.iter().rev().take(CHUNKS_JUDGED);
+        let stored: u64 = last.clone().map(|chunk| u64::from(chunk.stored_length)).sum();
+        match last.len() as u64 {
             // Half, as of text: the first part decides how many are begun at once, and no more.
             0 if self.coding.codec == Codec::Zstd => self.shared.config.chunk_size.bytes() / 2,
             0 => self.shared.config.chunk_size.bytes(),

@@ -2,7 +2,7 @@
 
 use std::{
     fs::File,
-    io::{self, Read},
+    io,
     os::unix::fs::FileExt,
     path::{Path, PathBuf},
 };
@@ -44,15 +44,9 @@ impl SegmentFile {
 
     /// Fills `room` with the bytes from `position`. Blocks on the disk.
     pub(crate) fn read_at(&self, position: u64, room: &mut [u8]) -> Result<()> {
-        let mut filled = 0;
-        while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-            let at = position + filled as u64;
-            match self.file.read_at(rest, at) {
-                Ok(0) => return Err(self.shrunk(at)),
-                Ok(count) => filled += count,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Error::file(&self.path, &error)),
-            }
+        let filled = fill(&self.file, position, room).map_err(|error| Error::file(&self.path, &error))?;
+        if filled < room.len() {
+            return Err(self.shrunk(position + filled as u64));
         }
         Ok(())
     }
@@ -119,7 +113,7 @@ impl IndexFiles {
                 let failed = |error: &io::Error| Error::file(&path, error);
                 let length = file.metadata().map_err(|error| failed(&error))?.len();
                 let mut block = Block::new(usize::try_from(length.min(INDEX_BYTES_MAX)).unwrap_or_default())?;
-                let filled = fill(&file, &mut block).map_err(|error| failed(&error))?;
+                let filled = fill(&file, 0, &mut block).map_err(|error| failed(&error))?;
                 let bytes = Bytes::from_owner(block).slice(..filled);
                 indexes.push(IndexPayload::new(index_type, bytes));
             }
@@ -129,11 +123,11 @@ impl IndexFiles {
     }
 }
 
-/// Reads until the room is filled or the file is at its end; how many bytes that were.
-fn fill(mut file: &File, room: &mut [u8]) -> io::Result<usize> {
+/// Reads from `position` until the room is filled or the file is at its end; how many bytes that were.
+fn fill(file: &File, position: u64, room: &mut [u8]) -> io::Result<usize> {
     let mut filled = 0;
     while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        match file.read(rest) {
+        match file.read_at(rest, position + filled as u64) {
             Ok(0) => break,
             Ok(count) => filled += count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
