@@ -1,13 +1,13 @@
 //! The commands.
 
-use std::{error::Error, io::Write, sync::Arc};
+use std::{collections::BTreeMap, error::Error, io::Write, sync::Arc};
 
 use alluvium_engine::{
-    Engine,
+    Engine, ErrorKind,
     config::{Config, StartupProbe},
 };
 use alluvium_format::{ChunkIndex, Codec, IndexType, MANIFEST_BYTES_MAX, Manifest, Unverified};
-use alluvium_store::{Key, ObjectStore};
+use alluvium_store::{Key, ObjectInfo, ObjectStore};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
@@ -40,12 +40,22 @@ pub(crate) fn probe(settings: Settings) -> Result<bool> {
 
 pub(crate) fn list(settings: Settings, prefix: &str) -> Result<bool> {
     let (engine, key_prefix) = open(settings)?;
-    let (mut segments, mut bytes) = (0u64, 0u64);
-    for key in engine.block_on(manifest_keys(&*engine.store(), &absolute(&key_prefix, prefix)))? {
-        let manifest = engine.block_on(read_manifest(&engine, &key))?;
-        println!("{}\t{key}", manifest.chunks().stored_length());
+    let objects = engine.block_on(objects(&*engine.store(), &absolute(&key_prefix, prefix)))?;
+    let logs: BTreeMap<&str, u64> = objects
+        .iter()
+        .filter_map(|object| Some((object.key.strip_suffix(LOG_SUFFIX)?, object.length)))
+        .collect();
+    let (mut segments, mut bytes) = (0, 0);
+    for object in &objects {
+        let Some(stem) = object.key.strip_suffix(MANIFEST_SUFFIX) else {
+            continue;
+        };
+        match logs.get(stem) {
+            Some(log) => println!("{log}\t{}", object.key),
+            None => println!("no .log\t{}", object.key),
+        }
         segments += 1;
-        bytes += manifest.chunks().stored_length();
+        bytes += object.length + logs.get(stem).copied().unwrap_or_default();
     }
     println!("{segments} segments, {bytes} bytes");
     Ok(true)
@@ -129,18 +139,50 @@ pub(crate) fn verify(settings: Settings, beginnings: Vec<String>) -> Result<bool
         }
         keys.extend(found);
     }
-    let mut bad = 0u64;
+    let mut counts = BTreeMap::<Verdict, u64>::new();
     for key in &keys {
-        match engine.block_on(verify_segment(&engine, key)) {
-            Ok(bytes) => println!("ok\t{bytes}\t{key}"),
-            Err(error) => {
-                bad += 1;
-                println!("BAD\t{key}\t{error}");
-            }
+        let (verdict, detail) = match engine.block_on(verify_segment(&engine, key)) {
+            Ok(bytes) => (Verdict::Ok, bytes.to_string()),
+            Err(error) => (Verdict::of(error.kind()), error.to_string()),
+        };
+        println!("{verdict:?}\t{key}\t{detail}");
+        *counts.entry(verdict).or_default() += 1;
+    }
+    let counted: Vec<String> = counts
+        .iter()
+        .map(|(verdict, count)| format!("{count} {verdict:?}"))
+        .collect();
+    println!("{} segments: {}", keys.len(), counted.join(", "));
+    if counts.contains_key(&Verdict::Bad) {
+        return Ok(false);
+    }
+    match counts.get(&Verdict::Unchecked) {
+        Some(count) => Err(format!("{count} segments could not be checked").into()),
+        None => Ok(true),
+    }
+}
+
+/// What became of verifying a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Verdict {
+    /// Every byte is right.
+    Ok,
+    /// It was deleted meanwhile.
+    Gone,
+    /// It is not what was stored.
+    Bad,
+    /// Nobody knows: the store did not answer, or the key pair is not configured.
+    Unchecked,
+}
+
+impl Verdict {
+    fn of(kind: ErrorKind) -> Self {
+        match kind {
+            ErrorKind::Corrupt => Verdict::Bad,
+            ErrorKind::NotFound => Verdict::Gone,
+            _ => Verdict::Unchecked,
         }
     }
-    println!("{} segments verified, {bad} bad", keys.len());
-    Ok(bad == 0)
 }
 
 /// An engine that has not tried the store: the command itself will, and read-only rights must do.
@@ -162,55 +204,75 @@ fn absolute(key_prefix: &str, typed: &str) -> String {
     }
 }
 
-async fn manifest_keys(store: &dyn ObjectStore, prefix: &str) -> Result<Vec<Key>> {
-    let mut keys = Vec::new();
-    let mut start_after: Option<String> = None;
+/// Every object whose key begins so.
+async fn objects(store: &dyn ObjectStore, prefix: &str) -> Result<Vec<ObjectInfo>> {
+    let mut objects: Vec<ObjectInfo> = Vec::new();
     loop {
-        let page = store.list(prefix, start_after.as_deref(), PAGE).await?;
-        for object in &page.objects {
-            if object.key.ends_with(MANIFEST_SUFFIX) {
-                keys.push(Key::new(object.key.clone())?);
-            }
-        }
-        match page.objects.last() {
-            Some(last) if page.has_more => start_after = Some(last.key.clone()),
-            _ => return Ok(keys),
+        let last = objects.last().map(|object| object.key.clone());
+        let page = store.list(prefix, last.as_deref(), PAGE).await?;
+        objects.extend(page.objects);
+        if !page.has_more {
+            return Ok(objects);
         }
     }
 }
 
-async fn read_manifest(engine: &Engine, key: &Key) -> Result<Manifest> {
+async fn manifest_keys(store: &dyn ObjectStore, prefix: &str) -> Result<Vec<Key>> {
+    let mut keys = Vec::new();
+    for object in objects(store, prefix).await? {
+        if object.key.ends_with(MANIFEST_SUFFIX) {
+            keys.push(Key::new(object.key)?);
+        }
+    }
+    Ok(keys)
+}
+
+async fn read_manifest(engine: &Engine, key: &Key) -> alluvium_engine::Result<Manifest> {
     let object = engine.store().get(key, None).await?;
     if object.object_length > MANIFEST_BYTES_MAX {
-        return Err(format!("{key} has {} bytes and is no manifest", object.object_length).into());
+        return Err(corrupt(format!(
+            "{key} has {} bytes and is no manifest",
+            object.object_length
+        )));
     }
     Ok(Manifest::decode(object.collect().await?, engine.keys())?)
 }
 
 /// Reads every chunk and checks it; the bytes of the `.log` object.
-async fn verify_segment(engine: &Engine, key: &Key) -> Result<u64> {
-    let store = engine.store();
+async fn verify_segment(engine: &Engine, key: &Key) -> alluvium_engine::Result<u64> {
     let manifest = read_manifest(engine, key).await?;
-    let stem = key
-        .as_str()
-        .strip_suffix(MANIFEST_SUFFIX)
-        .ok_or("the key does not end in .manifest")?;
-    let log = Key::new(format!("{stem}{LOG_SUFFIX}"))?;
+    match verify_log(engine, key, &manifest).await {
+        // Deleted since the manifest was read, or lost.
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            engine.store().head(key).await?;
+            Err(corrupt(format!("it has a manifest and no .log: {error}")))
+        }
+        outcome => outcome,
+    }
+}
+
+async fn verify_log(engine: &Engine, key: &Key, manifest: &Manifest) -> alluvium_engine::Result<u64> {
+    let store = engine.store();
+    let stem = key.as_str().strip_suffix(MANIFEST_SUFFIX).unwrap_or(key.as_str());
+    let log = Key::new(format!("{stem}{LOG_SUFFIX}")).map_err(|error| corrupt(error.to_string()))?;
     let chunks = manifest.chunks();
     let found = store.head(&log).await?.length;
     if found != chunks.stored_length() {
-        return Err(format!("{log} has {found} bytes instead of {}", chunks.stored_length()).into());
+        return Err(corrupt(format!(
+            "{log} has {found} bytes instead of {}",
+            chunks.stored_length()
+        )));
     }
     for index in (0..).map(ChunkIndex) {
         let Some(range) = chunks.stored_range(index) else {
             break;
         };
-        let bytes = store
-            .get(&log, Some(range.start.0..range.end.0))
-            .await?
-            .collect()
-            .await?;
-        manifest.restore_chunk(index, Unverified::new(bytes))?;
+        let object = store.get(&log, Some(range.start.0..range.end.0)).await?;
+        manifest.restore_chunk(index, Unverified::new(object.collect().await?))?;
     }
     Ok(found)
+}
+
+fn corrupt(reason: String) -> alluvium_engine::Error {
+    alluvium_engine::Error::new(ErrorKind::Corrupt, reason)
 }

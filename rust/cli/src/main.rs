@@ -46,7 +46,7 @@ struct Source {
 enum Command {
     /// Try the settings and the store, as a broker does at its start.
     Probe(Source),
-    /// List segments: bytes of the segment, and key of its manifest.
+    /// List segments: bytes of the .log object, and key of the manifest.
     List {
         #[command(flatten)]
         source: Source,
@@ -61,7 +61,7 @@ enum Command {
         /// Key of the manifest or of the .log, with or without key.prefix.
         key: String,
     },
-    /// Read a segment whole and check every checksum of it.
+    /// Read segments whole and check every checksum. Ends with 1 when one is bad, with 2 when one could not be checked.
     Verify {
         #[command(flatten)]
         source: Source,

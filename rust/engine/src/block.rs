@@ -41,6 +41,12 @@ impl AsRef<[u8]> for Block {
     }
 }
 
+impl AsMut<[u8]> for Block {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self
+    }
+}
+
 impl Deref for Block {
     type Target = [u8];
 

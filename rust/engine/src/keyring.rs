@@ -14,12 +14,11 @@ use alluvium_format::{DATA_KEY_BYTES, DataKey, DataKeys, Encryption, FormatError
 use ring::rand::{SecureRandom, SystemRandom};
 use rsa::{
     PrivateKey, PublicKey,
-    pkcs1::{DecodeRsaPrivateKey, DecodeRsaPublicKey},
-    pkcs8::{DecodePrivateKey, DecodePublicKey},
+    pkcs1::{ALGORITHM_OID, DecodeRsaPrivateKey, DecodeRsaPublicKey},
+    pkcs8::{DecodePublicKey, PrivateKeyInfoRef, SecretDocument},
     sha2::Sha256,
     traits::PublicKeyParts,
 };
-
 use zeroize::Zeroizing;
 
 use crate::{
@@ -129,12 +128,7 @@ fn load_pair(id: &str, files: &KeyPairFiles) -> Result<PrivateKey> {
         let reason = "the key has a passphrase; remove it with: openssl pkey -in FILE -out NEW";
         return Err(wrong(&private_name, &files.private, reason));
     }
-    let private = if private.contains("BEGIN RSA PRIVATE KEY") {
-        PrivateKey::from_pkcs1_pem(&private).map_err(|error| error.to_string())
-    } else {
-        PrivateKey::from_pkcs8_pem(&private).map_err(|error| error.to_string())
-    };
-    let private = private.map_err(|reason| {
+    let private = private_key(&private).map_err(|reason| {
         wrong(
             &private_name,
             &files.private,
@@ -161,6 +155,22 @@ fn load_pair(id: &str, files: &KeyPairFiles) -> Result<PrivateKey> {
         }
     }
     Ok(private)
+}
+
+fn private_key(pem: &str) -> std::result::Result<PrivateKey, String> {
+    if pem.contains("BEGIN RSA PRIVATE KEY") {
+        return PrivateKey::from_pkcs1_pem(pem).map_err(|error| error.to_string());
+    }
+    let (_, document) = SecretDocument::from_pem(pem).map_err(|error| error.to_string())?;
+    let info = PrivateKeyInfoRef::try_from(document.as_bytes()).map_err(|error| error.to_string())?;
+    // A key that is for RSA-PSS signatures only (RFC 8017, A.2.3) would wrap as well, but other tools would refuse to unwrap with it.
+    if info.algorithm.oid != ALGORITHM_OID {
+        return Err(format!(
+            "its algorithm is {}, and {ALGORITHM_OID} (rsaEncryption) is needed",
+            info.algorithm.oid
+        ));
+    }
+    PrivateKey::try_from(info).map_err(|error| error.to_string())
 }
 
 fn read_pem(name: &str, path: &Path) -> Result<String> {

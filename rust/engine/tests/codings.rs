@@ -2,9 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[expect(dead_code, reason = "a part of the helpers is enough here")]
-mod common;
-
 use std::{
     fs,
     io::Read as _,
@@ -15,36 +12,47 @@ use std::{
 use alluvium_engine::{Engine, ErrorKind};
 use alluvium_format::{CustomMetadata, IndexType, SegmentKeys};
 use alluvium_testkit::{
+    broker::*,
     s3_server::{FaultAction, FaultRule, Operation},
     segment::{Content, TestSegment},
 };
 use tempfile::tempdir;
-
-use common::*;
 
 const KIB: u64 = 1024;
 const MIB: u64 = 1024 * KIB;
 
 /// Key pairs made by the tool that operators use.
 fn key_pair(directory: &Path, name: &str) -> (PathBuf, PathBuf) {
-    let private = directory.join(format!("{name}.private.pem"));
+    let private = private_key(directory, name, "RSA", "rsa_keygen_bits:2048");
     let public = directory.join(format!("{name}.public.pem"));
-    let run = |arguments: &[&str]| {
-        let output = Command::new("openssl").args(arguments).output().unwrap();
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    };
-    let (private_text, public_text) = (private.to_str().unwrap(), public.to_str().unwrap());
-    run(&[
+    openssl([
+        "pkey",
+        "-pubout",
+        "-in",
+        private.to_str().unwrap(),
+        "-out",
+        public.to_str().unwrap(),
+    ]);
+    (private, public)
+}
+
+fn private_key(directory: &Path, name: &str, algorithm: &str, option: &str) -> PathBuf {
+    let path = directory.join(format!("{name}.private.pem"));
+    openssl([
         "genpkey",
         "-algorithm",
-        "RSA",
+        algorithm,
         "-pkeyopt",
-        "rsa_keygen_bits:2048",
+        option,
         "-out",
-        private_text,
+        path.to_str().unwrap(),
     ]);
-    run(&["pkey", "-in", private_text, "-pubout", "-out", public_text]);
-    (private, public)
+    path
+}
+
+fn openssl<const COUNT: usize>(arguments: [&str; COUNT]) {
+    let output = Command::new("openssl").args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// The keys that turn encryption on with the pair `id`.
@@ -335,19 +343,17 @@ fn wrong_key_files_are_told_at_the_start() {
     let (keys, root) = (tempdir().unwrap(), tempdir().unwrap());
     let (private, public) = key_pair(keys.path(), "a");
     let (other, _) = key_pair(keys.path(), "b");
-    let weak = keys.path().join("weak.pem");
-    let weak_text = weak.to_str().unwrap();
-    let made = Command::new("openssl")
-        .args(["genrsa", "-out", weak_text, "1024"])
-        .output()
-        .unwrap();
-    assert!(made.status.success());
+    let weak = private_key(keys.path(), "weak", "RSA", "rsa_keygen_bits:1024");
+    let for_signatures = private_key(keys.path(), "pss", "RSA-PSS", "rsa_keygen_bits:2048");
+    let of_a_curve = private_key(keys.path(), "curve", "EC", "ec_paramgen_curve:P-256");
     let (private_text, public_text) = (private.to_str().unwrap(), public.to_str().unwrap());
     let cases = [
         ("/does/not/exist.pem", None, "private.key.file"),
         (public_text, None, "this is a public key"),
         (keys.path().to_str().unwrap(), None, "not a file"),
-        (weak_text, None, "2048"),
+        (weak.to_str().unwrap(), None, "2048"),
+        (for_signatures.to_str().unwrap(), None, "rsaEncryption"),
+        (of_a_curve.to_str().unwrap(), None, "rsaEncryption"),
         (other.to_str().unwrap(), Some(public_text), "does not belong"),
         (private_text, Some(private_text), "public.key.file"),
     ];

@@ -2,15 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[expect(dead_code, reason = "a part of the helpers is enough here")]
-mod common;
-
 use std::{collections::BTreeSet, fs, path::Path, sync::Arc, time::Duration};
 
 use alluvium_engine::{ErrorKind, Read};
 use alluvium_format::{IndexType, Uuid};
-use alluvium_testkit::segment::TestSegment;
-use common::*;
+use alluvium_testkit::{broker::*, segment::TestSegment};
 use tempfile::tempdir;
 
 const MIB: u64 = 1 << 20;

@@ -2,17 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[expect(dead_code, reason = "a part of the helpers is enough here")]
-mod common;
-
 use std::{fs, os::unix::fs::FileExt, path::Path};
 
 use alluvium_engine::Engine;
 use alluvium_format::{CustomMetadata, IndexType, TopicName};
-use alluvium_testkit::segment::TestSegment;
+use alluvium_testkit::{broker::*, segment::TestSegment};
 use tempfile::tempdir;
-
-use common::*;
 
 /// Kafka's segment size is an int: `Integer.MAX_VALUE`.
 const LARGEST: u64 = 2_147_483_647;

@@ -4,18 +4,14 @@
 //! change with its version, and keys are random, so only reading is held fast. A missing directory is written when
 //! `ALLUVIUM_WRITE_GOLDEN` is set, and never overwritten.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-#[expect(dead_code, reason = "a part of the helpers is enough here")]
-mod common;
-
 use std::{fs, path::PathBuf};
 
 use alluvium_format::{IndexType, Uuid};
-use alluvium_testkit::segment::{Content, TestSegment};
+use alluvium_testkit::{
+    broker::*,
+    segment::{Content, TestSegment},
+};
 use tempfile::tempdir;
-
-use common::*;
 
 const SIZE: u64 = 150_000;
 
@@ -37,35 +33,52 @@ fn coded_segments_of_version_1_are_read() {
     let source = tempdir().unwrap();
     let mut segment = TestSegment::write_content(source.path(), 77, SIZE, Content::Json).unwrap();
     segment.metadata.segment_id = Uuid::from_u64_pair(0xfedc_ba98_7654_3210, 0x0123_4567_89ab_cdef);
+    // The same with an index that gets smaller by zstd, one without a byte, and one that is missing.
+    let mut indexed = segment.clone();
+    indexed.offset_index = source.path().join("large.index");
+    indexed.time_index = source.path().join("empty.timeindex");
+    indexed.transaction_index = None;
+    let entries = (0..512u32).flat_map(|number| [number.to_be_bytes(), (4096 * number).to_be_bytes()]);
+    fs::write(&indexed.offset_index, entries.flatten().collect::<Vec<u8>>()).unwrap();
+    fs::write(&indexed.time_index, "").unwrap();
     for (name, fresh) in [
         ("coded.log", &segment.log),
         ("coded.index", &segment.offset_index),
         ("coded.timeindex", &segment.time_index),
+        ("large.index", &indexed.offset_index),
+        ("empty.timeindex", &indexed.time_index),
     ] {
         // The bytes are kept too: a generator may change.
         if is_written && !golden.join(name).try_exists().unwrap() {
             fs::copy(fresh, golden.join(name)).unwrap();
         }
     }
-    for (name, settings) in [
-        ("zstd", [&base[..], &zstd].concat()),
-        ("encrypted", [&base[..], &encryption].concat()),
-        ("zstd-encrypted", [&base[..], &zstd, &encryption].concat()),
+    let both = [&base[..], &zstd, &encryption].concat();
+    let of_coded = (&segment, "coded.index", "coded.timeindex");
+    let of_large = (&indexed, "large.index", "empty.timeindex");
+    for (name, settings, (segment, offset_index, time_index)) in [
+        ("zstd", [&base[..], &zstd].concat(), of_coded),
+        ("encrypted", [&base[..], &encryption].concat(), of_coded),
+        ("zstd-encrypted", both.clone(), of_coded),
+        ("indexes", base.to_vec(), of_large),
+        ("indexes-encrypted", both, of_large),
     ] {
         let root = golden.join(name);
         if is_written && !root.try_exists().unwrap() {
             fs::create_dir(&root).unwrap();
-            copy(&on_directory(&root, &settings), &segment).unwrap();
+            copy(&on_directory(&root, &settings), segment).unwrap();
         }
         let engine = on_directory(&root, &settings);
         let log = fs::read(golden.join("coded.log")).unwrap();
-        assert!(read_segment(&engine, &segment, 0..SIZE).unwrap() == log, "{name}");
-        for (index_type, file) in [
-            (IndexType::Offset, "coded.index"),
-            (IndexType::Timestamp, "coded.timeindex"),
-        ] {
-            let index = read_to_end(&open_index(&engine, &segment, index_type).unwrap(), 100).unwrap();
-            assert!(index == fs::read(golden.join(file)).unwrap(), "{name}");
+        assert!(read_segment(&engine, segment, 0..SIZE).unwrap() == log, "{name}");
+        let index_of = |index_type| read_to_end(&open_index(&engine, segment, index_type)?, 100);
+        for (index_type, file) in [(IndexType::Offset, offset_index), (IndexType::Timestamp, time_index)] {
+            assert!(
+                index_of(index_type).unwrap() == fs::read(golden.join(file)).unwrap(),
+                "{name}"
+            );
         }
+        let transactions = index_of(IndexType::Transaction);
+        assert_eq!(transactions.is_ok(), segment.transaction_index.is_some(), "{name}");
     }
 }

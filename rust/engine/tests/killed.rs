@@ -2,9 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[expect(dead_code, reason = "a part of the helpers is enough here")]
-mod common;
-
 use std::{
     env,
     path::Path,
@@ -15,12 +12,11 @@ use std::{
 
 use alluvium_engine::{Engine, ErrorKind};
 use alluvium_testkit::{
+    broker::*,
     s3_server::{FaultAction, FaultRule, Operation, S3Server},
     segment::TestSegment,
 };
 use tempfile::tempdir;
-
-use common::*;
 
 const MIB: u64 = 1 << 20;
 const SEED: u64 = 7;

@@ -2,18 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[expect(dead_code, reason = "a part of the helpers is enough here")]
-mod common;
-
 use std::time::Duration;
 
 use alluvium_engine::ErrorKind;
 use alluvium_format::IndexType;
 use alluvium_testkit::{
+    broker::*,
     s3_server::{FaultAction, FaultRule, Operation, S3Server},
     segment::TestSegment,
 };
-use common::*;
 use tempfile::tempdir;
 
 const MIB: u64 = 1 << 20;

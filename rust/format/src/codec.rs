@@ -60,18 +60,28 @@ impl Compressor {
     /// # Errors
     /// [`FormatError::Malformed`] when zstd fails, which it does only without memory.
     pub fn compress(&mut self, plain: &[u8], frame: &mut Vec<u8>) -> Result<(), FormatError> {
-        let failed = |error: std::io::Error| FormatError::malformed("compression", error.to_string());
-        let context = match &mut self.context {
-            Some(context) => context,
-            None => self
-                .context
-                .insert(zstd::bulk::Compressor::new(self.level).map_err(failed)?),
-        };
         frame.clear();
         // With the tag that encryption appends, so that nothing is moved for it.
         frame.reserve_exact(zstd::zstd_safe::compress_bound(plain.len()) + TAG_BYTES);
-        context.compress_to_buffer(plain, frame).map_err(failed)?;
-        Ok(())
+        let compressed = self
+            .context()
+            .and_then(|context| context.compress_to_buffer(plain, frame));
+        compressed
+            .map(drop)
+            .map_err(|error| FormatError::malformed("compression", error.to_string()))
+    }
+
+    /// Writes the frame of `plain` to the begin of `room`, if it fits in; how many bytes it has.
+    pub(crate) fn compress_within(&mut self, plain: &[u8], room: &mut [u8]) -> Option<usize> {
+        let context = self.context().ok()?;
+        context.compress_to_buffer(plain, room).ok()
+    }
+
+    fn context(&mut self) -> std::io::Result<&mut zstd::bulk::Compressor<'static>> {
+        match &mut self.context {
+            Some(context) => Ok(context),
+            empty => Ok(empty.insert(zstd::bulk::Compressor::new(self.level)?)),
+        }
     }
 }
 

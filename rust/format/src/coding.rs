@@ -133,23 +133,28 @@ impl Transform<'_> {
         self.seal_in_place(piece, stored)
     }
 
-    /// Seals bytes that are compressed already, or not to be.
-    pub(crate) fn seal(&self, piece: Sealed<'_>, bytes: Bytes) -> Result<Bytes, FormatError> {
-        if self.data_key.is_none() {
-            return Ok(bytes);
+    fn seal_in_place(&self, piece: Sealed<'_>, bytes: &mut Vec<u8>) -> Result<(), FormatError> {
+        let length = bytes.len();
+        if self.data_key.is_some() {
+            bytes.resize(length + TAG_BYTES, 0);
         }
-        let mut sealed = Vec::with_capacity(bytes.len() + TAG_BYTES);
-        sealed.extend_from_slice(&bytes);
-        self.seal_in_place(piece, &mut sealed)?;
-        Ok(Bytes::from(sealed))
+        self.seal_within(piece, bytes, length).map(drop)
     }
 
-    fn seal_in_place(&self, piece: Sealed<'_>, bytes: &mut Vec<u8>) -> Result<(), FormatError> {
-        if let Some(key) = self.data_key {
-            let tag = key.seal(self.segment_id, piece, bytes)?;
-            bytes.extend_from_slice(&tag);
-        }
-        Ok(())
+    /// Seals the first `length` bytes, which are compressed already or not to be, in a room that has place for a tag behind them.
+    pub(crate) fn seal_within<'room>(
+        &self,
+        piece: Sealed<'_>,
+        room: &'room mut [u8],
+        length: usize,
+    ) -> Result<&'room [u8], FormatError> {
+        let Some(key) = self.data_key else {
+            return Ok(room.split_at(length).0);
+        };
+        let (stored, _) = room.split_at_mut(length + TAG_BYTES);
+        let (bytes, tag) = stored.split_at_mut(length);
+        tag.copy_from_slice(&key.seal(self.segment_id, piece, bytes)?);
+        Ok(stored)
     }
 
     /// Kafka's bytes out of stored ones; `what` names them in errors.

@@ -18,7 +18,7 @@ use prost::Message;
 use crate::{
     Chunk, ChunkIndex, ChunkTable, Codec, Coding, Compressor, Crc32, DataKey, Encryption, FormatError, IndexType,
     SegmentMetadata, Unverified, Verified, WrappedKey,
-    coding::{FEATURE_ENCRYPTION, FEATURE_ZSTD, Transform},
+    coding::{FEATURE_ENCRYPTION, FEATURE_ZSTD},
     error::quoted,
     proto::{CodecMessage, EncryptionMessage, IndexMessage, ManifestMessage},
     seal::{Sealed, TAG_BYTES},
@@ -211,25 +211,83 @@ impl Manifest {
     ///
     /// # Errors
     /// [`FormatError::Malformed`] when they would pass [`MANIFEST_BYTES_MAX`], or the message its own limit.
-    pub fn encode(&self, mut compressor: Option<&mut Compressor>) -> Result<EncodedManifest, FormatError> {
+    pub fn encode(&self, compressor: Option<&mut Compressor>) -> Result<EncodedManifest, FormatError> {
+        self.encode_into(vec![0; self.encoded_length_max()], compressor)
+    }
+
+    /// Most bytes that the object can have, whatever its indexes are compressed to.
+    pub fn encoded_length_max(&self) -> usize {
+        let indexes = self.indexes.iter().flatten();
+        self.head_length_max() + indexes.map(|index| index.bytes().len() + TAG_BYTES).sum::<usize>()
+    }
+
+    /// Most bytes before the index payloads.
+    fn head_length_max(&self) -> usize {
+        // A number takes the more bytes the larger it is.
+        let largest = IndexMessage {
+            index_type: u32::MAX,
+            stored_length: u32::MAX,
+            stored_crc32: u32::MAX,
+            plain_length: u32::MAX,
+            plain_crc32: u32::MAX,
+            codec: i32::MAX,
+        };
+        let indexes = self.indexes.iter().flatten().map(|_| largest.clone()).collect();
+        HEADER_BYTES + self.message(indexes).encoded_len() + TAG_BYTES
+    }
+
+    fn message(&self, indexes: Vec<IndexMessage>) -> ManifestMessage {
+        message::to_message(&self.segment, &self.chunks, &self.coding, indexes, &self.writer)
+    }
+
+    /// As [`Manifest::encode`], in memory of the caller's: at least [`Manifest::encoded_length_max`] bytes.
+    ///
+    /// # Errors
+    /// As [`Manifest::encode`], and when the room is too small.
+    pub fn encode_into<Room>(
+        &self,
+        mut room: Room,
+        mut compressor: Option<&mut Compressor>,
+    ) -> Result<EncodedManifest, FormatError>
+    where
+        Room: AsRef<[u8]> + AsMut<[u8]> + Send + 'static,
+    {
+        let head_max = self.head_length_max();
+        let (head, mut payloads) = room.as_mut().split_at_mut_checked(head_max).ok_or_else(no_room)?;
         let mut features = self.coding.features();
-        let mut payloads: Vec<Bytes> = Vec::new();
         let mut messages = Vec::new();
+        let mut payload_length = 0;
         for (index_type, index) in IndexType::ALL.into_iter().zip(&self.indexes) {
             let Some(index) = index else { continue };
-            let (stored, message) = self.encode_index(index_type, index.bytes(), compressor.as_deref_mut())?;
+            let message = self.encode_index(index_type, index.bytes(), compressor.as_deref_mut(), payloads)?;
             if message.codec == i32::from(CodecMessage::Zstd) {
                 features |= FEATURE_ZSTD;
             }
-            payloads.push(stored);
+            let stored = message.stored_length as usize;
+            payloads = payloads.split_at_mut(stored).1;
+            payload_length += stored;
             messages.push(message);
         }
-        let message =
-            message::to_message(&self.segment, &self.chunks, &self.coding, messages, &self.writer).encode_to_vec();
+        let head = self.encode_head(head, features, messages, payload_length)?;
+        Ok(EncodedManifest {
+            object: Bytes::from_owner(room).slice(head_max - head..head_max + payload_length),
+            features,
+        })
+    }
+
+    /// Writes header, message and tag to the end of `room`; how many bytes that are.
+    fn encode_head(
+        &self,
+        room: &mut [u8],
+        features: u16,
+        indexes: Vec<IndexMessage>,
+        payload_length: usize,
+    ) -> Result<usize, FormatError> {
+        let message = self.message(indexes).encode_to_vec();
         let encryption = self.coding.encryption.as_ref();
         let tag_length = encryption.map_or(0, |_| TAG_BYTES);
-        let payload_length = tag_length + payloads.iter().map(Bytes::len).sum::<usize>();
-        let total = HEADER_BYTES + message.len() + payload_length;
+        let length = HEADER_BYTES + message.len() + tag_length;
+        let total = length + payload_length;
         let too_large = || FormatError::malformed("manifest", format!("{total} bytes are over {MANIFEST_BYTES_MAX}"));
         if total as u64 > MANIFEST_BYTES_MAX {
             return Err(too_large());
@@ -241,62 +299,56 @@ impl Manifest {
         let header = Header {
             features,
             message_length: u32::try_from(message.len()).map_err(|_| too_large())?,
-            payload_length: u32::try_from(payload_length).map_err(|_| too_large())?,
+            payload_length: u32::try_from(tag_length + payload_length).map_err(|_| too_large())?,
             message_crc32: Crc32::of(&message).value(),
         };
-        let mut object = Vec::with_capacity(total);
-        object.extend_from_slice(&header.encode());
-        object.extend_from_slice(&message);
+        let mut head = Vec::with_capacity(length);
+        head.extend_from_slice(&header.encode());
+        head.extend_from_slice(&message);
         if let Some(encryption) = encryption {
             let tag = encryption
                 .data_key
-                .seal(self.segment.segment_id, Sealed::Message(&object), &mut [])?;
-            object.extend_from_slice(&tag);
+                .seal(self.segment.segment_id, Sealed::Message(&head), &mut [])?;
+            head.extend_from_slice(&tag);
         }
-        for payload in payloads {
-            object.extend_from_slice(&payload);
-        }
-        Ok(EncodedManifest {
-            object: Bytes::from(object),
-            features,
-        })
+        let start = room.len().checked_sub(length).ok_or_else(no_room)?;
+        room.split_at_mut(start).1.copy_from_slice(&head);
+        Ok(length)
     }
 
+    /// Writes the stored bytes of an index to the begin of `room`.
     fn encode_index(
         &self,
         index_type: IndexType,
         plain: &Bytes,
         compressor: Option<&mut Compressor>,
-    ) -> Result<(Bytes, IndexMessage), FormatError> {
-        let mut transform = Transform {
-            codec: Codec::None,
-            ..self.coding.transform(self.segment.segment_id)
-        };
-        let piece = Sealed::Index(index_type as u32);
-        let mut frame = Vec::new();
-        let mut shorter = plain.clone();
-        if let Some(compressor) = compressor
-            && plain.len() >= COMPRESSED_INDEX_BYTES_MIN
-        {
-            compressor.compress(plain, &mut frame)?;
-            if frame.len() < plain.len() / 8 * 7 {
-                transform.codec = Codec::Zstd;
-                shorter = Bytes::from(frame);
+        room: &mut [u8],
+    ) -> Result<IndexMessage, FormatError> {
+        // A frame is worth its while when it saves an eighth.
+        let frame = room.get_mut(..plain.len() / 8 * 7).ok_or_else(no_room)?;
+        let frame_length = compressor
+            .filter(|_| plain.len() >= COMPRESSED_INDEX_BYTES_MIN)
+            .and_then(|compressor| compressor.compress_within(plain, frame));
+        let (codec, length) = match frame_length {
+            Some(length) => (Codec::Zstd, length),
+            None => {
+                room.get_mut(..plain.len()).ok_or_else(no_room)?.copy_from_slice(plain);
+                (Codec::None, plain.len())
             }
-        }
-        let stored = transform.seal(piece, shorter)?;
-        let (stored_crc32, plain_crc32) = (Crc32::of(&stored), Crc32::of(plain));
+        };
+        let transform = self.coding.transform(self.segment.segment_id);
+        let stored = transform.seal_within(Sealed::Index(index_type as u32), room, length)?;
+        let (stored_crc32, plain_crc32) = (Crc32::of(stored), Crc32::of(plain));
         let length =
             |crc32: Crc32| u32::try_from(crc32.length()).map_err(|_| FormatError::malformed("index", "4 GiB or more"));
-        let message = IndexMessage {
+        Ok(IndexMessage {
             index_type: index_type as u32,
             stored_length: length(stored_crc32)?,
             stored_crc32: stored_crc32.value(),
             plain_length: length(plain_crc32)?,
             plain_crc32: plain_crc32.value(),
-            codec: CodecMessage::from(transform.codec).into(),
-        };
-        Ok((stored, message))
+            codec: CodecMessage::from(codec).into(),
+        })
     }
 
     /// Bytes of the header.
@@ -310,20 +362,21 @@ impl Manifest {
         Header::of_object(head, length).map(drop)
     }
 
+    /// Bytes that the indexes in an object announce to be once they are decoded: what [`Manifest::decode`] will take besides the object.
+    ///
+    /// # Errors
+    /// As [`Manifest::decode`].
+    pub fn announced_index_bytes(object: &Bytes) -> Result<u64, FormatError> {
+        let (_, message, _) = split(object)?;
+        Ok(message::plain_index_bytes(&message.indexes))
+    }
+
     /// Reads and checks the bytes of an object; `keys` opens an encrypted one. Indexes that are stored plain share the buffer of `object`.
     ///
     /// # Errors
     /// Any [`FormatError`]; nothing of a manifest that does not fit in every respect is given out.
     pub fn decode(object: Bytes, keys: &dyn DataKeys) -> Result<Self, FormatError> {
-        let header = Header::of_object(&object, object.len() as u64)?;
-        let message_end = HEADER_BYTES as u64 + u64::from(header.message_length);
-        let message_end = usize::try_from(message_end).expect("at most the length of a buffer");
-        let message = Unverified::new(object.slice(HEADER_BYTES..message_end)).verify(
-            || "message of the manifest".to_owned(),
-            Crc32::recorded(header.message_crc32, u64::from(header.message_length)),
-        )?;
-        let mut message = ManifestMessage::decode(message.into_bytes())
-            .map_err(|error| FormatError::malformed("manifest", error.to_string()))?;
+        let (header, mut message, message_end) = split(&object)?;
         let mut payloads = object.slice(message_end..);
         let segment = message::segment_from_message(message.segment.take())?;
         let coding = Coding {
@@ -367,6 +420,25 @@ impl Manifest {
         manifest.check()?;
         Ok(manifest)
     }
+}
+
+/// Header, message, and where in the object the message ends. Of it only the checksum was checked.
+fn split(object: &Bytes) -> Result<(Header, ManifestMessage, usize), FormatError> {
+    let header = Header::of_object(object, object.len() as u64)?;
+    let message_end = HEADER_BYTES as u64 + u64::from(header.message_length);
+    let message_end = usize::try_from(message_end).expect("at most the length of a buffer");
+    let message = Unverified::new(object.slice(HEADER_BYTES..message_end)).verify(
+        || "message of the manifest".to_owned(),
+        Crc32::recorded(header.message_crc32, u64::from(header.message_length)),
+    )?;
+    let message = ManifestMessage::decode(message.into_bytes())
+        .map_err(|error| FormatError::malformed("manifest", error.to_string()))?;
+    Ok((header, message, message_end))
+}
+
+/// The caller gave less room than [`Manifest::encoded_length_max`].
+fn no_room() -> FormatError {
+    FormatError::malformed("manifest", "no room to encode it in")
 }
 
 fn unwrap_key(message: EncryptionMessage, keys: &dyn DataKeys) -> Result<Encryption, FormatError> {

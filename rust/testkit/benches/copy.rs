@@ -13,17 +13,19 @@
 
 use std::{
     env, fs,
-    io::{BufRead, BufReader},
     path::Path,
-    process::{Child, ChildStdout, Command, Stdio},
     sync::Arc,
     thread,
     time::{Duration, Instant},
 };
 
-use alluvium_engine::{CopyRequest, Engine, Outcome, SegmentFiles, SegmentRef};
+use alluvium_engine::Engine;
 use alluvium_format::{Compressor, Uuid};
-use alluvium_testkit::segment::{Content, TestSegment};
+use alluvium_testkit::{
+    broker,
+    process::ToolProcess,
+    segment::{Content, TestSegment},
+};
 use aws_sdk_s3::{
     Client, Config,
     config::{BehaviorVersion, Credentials, Region, RequestChecksumCalculation, retry::RetryConfig},
@@ -108,15 +110,15 @@ impl Target {
         }
     }
 
-    fn engine(&self, extra: &[(&str, &str)]) -> Arc<Engine> {
-        let base = [
+    fn engine(&self) -> Arc<Engine> {
+        let settings = [
             ("s3.endpoint", self.endpoint.as_str()),
             ("s3.bucket", &self.bucket),
             ("s3.access.key.id", &self.access_key),
             ("s3.secret.access.key", &self.secret_key),
             ("key.prefix", "bench/"),
         ];
-        open(&[&base, extra].concat())
+        broker::open(&settings)
     }
 
     fn client(&self) -> Client {
@@ -136,44 +138,13 @@ impl Target {
     }
 }
 
-fn open(settings: &[(&str, &str)]) -> Arc<Engine> {
-    let settings = settings
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-    Engine::open(settings.collect()).unwrap()
-}
-
 /// Copies the segment so many times, each time under another id, and deletes it after each: what was written is not part of the time.
 fn copy(engine: &Engine, segment: &TestSegment, times: u64) {
     for time in 0..times {
-        let mut metadata = segment.metadata.clone();
-        metadata.segment_id = Uuid::from_u64_pair(time, u64::from(std::process::id()));
-        let reference = SegmentRef {
-            metadata,
-            custom_metadata: None,
-        };
-        let request = CopyRequest {
-            segment: reference.clone(),
-            files: SegmentFiles {
-                log: segment.log.clone(),
-                offset_index: segment.offset_index.clone(),
-                time_index: segment.time_index.clone(),
-                transaction_index: segment.transaction_index.clone(),
-                producer_snapshot: segment.producer_snapshot.clone(),
-                leader_epochs: segment.leader_epochs.clone(),
-            },
-        };
-        let outcome = engine
-            .start_copy(request)
-            .wait(Duration::from_secs(600))
-            .unwrap()
-            .unwrap();
-        assert!(matches!(outcome, Outcome::Copied(_)));
-        engine
-            .start_delete(reference)
-            .wait(Duration::from_secs(60))
-            .unwrap()
-            .unwrap();
+        let mut segment = segment.clone();
+        segment.metadata.segment_id = Uuid::from_u64_pair(time, u64::from(std::process::id()));
+        broker::copy(engine, &segment).unwrap();
+        broker::delete(engine, &segment, None).unwrap();
     }
 }
 
@@ -239,7 +210,7 @@ async fn plain_upload(client: &Client, bucket: &str, path: &Path, time: u64) {
 }
 
 fn uploads(name: &str, target: &Target, segment: &TestSegment) {
-    let engine = target.engine(&[]);
+    let engine = target.engine();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
@@ -267,11 +238,7 @@ fn uploads(name: &str, target: &Target, segment: &TestSegment) {
 
 /// Requests of each kind that a copy took.
 fn requests(engine: &Engine) -> String {
-    let value = |part: &str, name: &str| {
-        let mut definitions = alluvium_engine::metrics::DEFINITIONS.iter();
-        let position = definitions.position(|definition| definition.part == part && definition.name == name);
-        engine.metrics()[position.unwrap()]
-    };
+    let value = |part: &str, name: &str| broker::metric(engine, part, name);
     let copies = value("copy", "segments_total");
     // The start wrote, read and deleted an object of its own.
     let of = |name: &str, besides: i64| (value("store", name) - besides) as f64 / copies as f64;
@@ -283,49 +250,6 @@ fn requests(engine: &Engine) -> String {
         of("put_requests_total", 1),
         of("head_requests_total", 0),
     )
-}
-
-struct Proxy {
-    process: Child,
-    /// Held open: the proxy still writes to it.
-    _output: BufReader<ChildStdout>,
-    endpoint: String,
-}
-
-impl Proxy {
-    fn start(upstream: &str) -> Self {
-        let upstream = upstream.strip_prefix("http://").expect("a plain endpoint");
-        let mut process = Command::new(env!("CARGO_BIN_EXE_alluvium-testkit"))
-            .args([
-                "fault-proxy",
-                "--listen",
-                "127.0.0.1:0",
-                "--upstream",
-                upstream,
-                "--exit-with-stdin",
-            ])
-            .args(PROXY)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut said = String::new();
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        output.read_line(&mut said).unwrap();
-        let endpoint = said.strip_prefix("READY ").unwrap().trim().to_owned();
-        Proxy {
-            process,
-            _output: output,
-            endpoint,
-        }
-    }
-}
-
-impl Drop for Proxy {
-    fn drop(&mut self) {
-        drop(self.process.stdin.take());
-        self.process.wait().unwrap();
-    }
 }
 
 /// Reads and compresses a share of the file's chunks, as a plain program would.
@@ -342,7 +266,7 @@ fn plain_zstd(level: i32, path: &Path, share: usize, shares: usize) {
 }
 
 fn zstd(level: i32, threads: usize, segment: &TestSegment, memory_directory: &Path) {
-    let engine = open(&[
+    let engine = broker::open(&[
         ("storage.type", "file"),
         ("file.path", memory_directory.to_str().unwrap()),
         ("compression.type", "zstd"),
@@ -381,8 +305,10 @@ fn main() {
             uploads("direct", &target, &segment);
         }
         if is_wanted("proxied") {
-            let proxy = Proxy::start(&target.endpoint);
-            target.endpoint.clone_from(&proxy.endpoint);
+            let upstream = target.endpoint.strip_prefix("http://").expect("a plain endpoint");
+            let arguments = [&["fault-proxy", "--upstream", upstream], &PROXY[..]].concat();
+            let proxy = ToolProcess::start(env!("CARGO_BIN_EXE_alluvium-testkit"), &arguments).unwrap();
+            target.endpoint = proxy.endpoint().to_owned();
             uploads("15 ms, 80 MiB/s a connection", &target, &segment);
         }
     }

@@ -1,15 +1,19 @@
 //! Native memory of ten copies at once, and that each gets its share: measured for a whole process, so this is one test in one of its own.
 
-mod memory_common;
-
 use std::{
     thread,
     time::{Duration, Instant},
 };
 
-use alluvium_testkit::segment::{Content, TestSegment};
-use memory_common::{MIB, Server, anonymous_bytes, copy_request};
+use alluvium_engine::Engine;
+use alluvium_testkit::{
+    broker::{copy_request, settings_at},
+    process::{ToolProcess, anonymous_bytes},
+    segment::{Content, TestSegment},
+};
 use tempfile::tempdir;
+
+const MIB: u64 = 1 << 20;
 
 const BUDGET: u64 = 128 * MIB;
 
@@ -22,7 +26,8 @@ const SEGMENT_BYTES: u64 = 64 * MIB;
 #[test]
 #[expect(clippy::disallowed_methods, reason = "what is measured is when each copy ends")]
 fn ten_copies_share_one_budget_and_none_starves() {
-    let server = Server::start();
+    let server = ToolProcess::s3_server(env!("CARGO_BIN_EXE_alluvium-testkit")).expect("a server");
+    let budget = BUDGET.to_string();
     let source = tempdir().expect("a directory");
     let segments: Vec<TestSegment> = (0..COPIES)
         .map(|seed| {
@@ -32,16 +37,16 @@ fn ten_copies_share_one_budget_and_none_starves() {
         .collect();
     for compression in ["none", "zstd"] {
         let settings = [
-            ("memory.budget.bytes", BUDGET.to_string()),
-            ("compression.type", compression.to_owned()),
-            ("upload.threads", "2".to_owned()),
-            ("key.prefix", format!("{compression}/")),
+            ("memory.budget.bytes", budget.as_str()),
+            ("compression.type", compression),
+            ("upload.threads", "2"),
+            ("key.prefix", compression),
         ];
-        let engine = server.engine(&settings.each_ref().map(|(key, value)| (*key, value.as_str())));
+        let engine = Engine::open(settings_at(server.endpoint(), &settings)).expect("an instance");
         let begin = Instant::now();
         let tasks: Vec<_> = segments
             .iter()
-            .map(|segment| engine.start_copy(copy_request(segment.clone())))
+            .map(|segment| engine.start_copy(copy_request(segment)))
             .collect();
         let waiters: Vec<_> = tasks
             .into_iter()
@@ -55,7 +60,7 @@ fn ten_copies_share_one_budget_and_none_starves() {
             .collect();
         let mut most = 0;
         while !waiters.iter().all(thread::JoinHandle::is_finished) {
-            most = most.max(anonymous_bytes());
+            most = most.max(anonymous_bytes().expect("Linux"));
             thread::sleep(Duration::from_millis(5));
         }
         let mut ends: Vec<Duration> = waiters

@@ -138,7 +138,7 @@ fn credentials(settings: &Settings) -> Result<CredentialsSource> {
         "metadata" => Ok(CredentialsSource::Metadata),
         _ if has_static && is_set("s3.credentials.file") => Err(Error::config(
             "s3.credentials.file",
-            "it is set beside s3.access.key.id; remove one, or name one in s3.credentials.provider",
+            "it is set beside a static key (s3.access.key.id, s3.secret.access.key); remove one, or name one in s3.credentials.provider",
         )),
         _ if has_static => static_keys(),
         _ if is_set("s3.credentials.file") => key_file(),

@@ -9,6 +9,7 @@ use tokio_util::sync::CancellationToken;
 use super::{CopyRequest, ObjectKeys, bounded};
 use crate::{
     Result, VERSION,
+    block::Block,
     completion::{blocking, contained},
     config::Compression,
     instance::Shared,
@@ -101,11 +102,15 @@ async fn write_segment(shared: &Arc<Shared>, request: &CopyRequest, upload: &mut
     let parts = Parts::new(Arc::clone(shared), file, coding.clone(), metadata.segment_id);
     let chunks = upload.send_log(parts).await?;
     let log_length = chunks.stored_length();
-    // As read, compressed, sealed, and in the manifest.
-    let _reserved = shared.buffers.reserve(4 * indexes.length()).await?;
+    // As read, and in the manifest.
+    let _reserved = shared.buffers.reserve(2 * indexes.length()).await?;
     let indexes = indexes.read(&request.files.leader_epochs).await?;
     let manifest = Manifest::new(metadata.clone(), chunks, coding, indexes, format!("alluvium {VERSION}"))?;
-    let encoded = blocking(move || Ok(manifest.encode(Some(&mut Compressor::new(INDEX_LEVEL)))?)).await?;
+    let encoded = blocking(move || {
+        let room = Block::new(manifest.encoded_length_max())?;
+        Ok(manifest.encode_into(room, Some(&mut Compressor::new(INDEX_LEVEL)))?)
+    })
+    .await?;
     let manifest_length = encoded.object.len();
     let custom = CustomMetadata {
         features: encoded.features,

@@ -64,7 +64,7 @@ async fn load_manifest(
     mut expected_length: u64,
 ) -> Result<Entry> {
     // Memory before the request: whoever waits for it holds no connection and no turn that another load needs to end.
-    let (object, _reserved) = loop {
+    let (object, mut reserved) = loop {
         let reserved = shared.loads.reserve(expected_length * MANIFEST_SWELL).await?;
         let object = shared.fetch_store.get(&key, None).await?;
         if object.object_length > MANIFEST_BYTES_MAX {
@@ -83,11 +83,20 @@ async fn load_manifest(
         .await
         .map_err(|error| error.during(format_args!("manifest {key}")))?;
     let length = bytes.len();
+    let announced = Manifest::announced_index_bytes(&bytes)
+        .map_err(|error| Error::from(error).during(format_args!("manifest {key}")))?;
+    let needed = length as u64 + announced;
+    if needed > expected_length * MANIFEST_SWELL {
+        // Given back first: of two loads that held some and waited for more, neither would get on.
+        drop(reserved);
+        reserved = shared.loads.reserve(needed).await?;
+    }
     // Unwrapping a key takes milliseconds of computing.
     let instance = Arc::clone(&shared);
     let manifest = blocking(move || Ok(Manifest::decode(bytes, &instance.keys)?))
         .await
         .map_err(|error| error.during(format_args!("manifest {key}")))?;
+    drop(reserved);
     let found = manifest.segment();
     if (found.segment_id, found.topic_id, found.partition, found.start_offset)
         != (

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use alluvium_engine::ErrorKind;
-use alluvium_testkit::proxy::{Availability, FaultKind, LinkFault, LinkRule};
+use alluvium_testkit::{
+    broker::*,
+    proxy::{Availability, FaultKind, LinkFault, LinkRule},
+};
 
-use crate::{Bench, common::*, eventually, now};
+use crate::{Bench, eventually, now};
 
 fn is_about_the_store(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::Unavailable | ErrorKind::Timeout)

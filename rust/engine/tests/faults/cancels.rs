@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use alluvium_engine::ErrorKind;
 use alluvium_testkit::{
+    broker::*,
     proxy::{FaultKind, HttpFault, LinkShape},
     s3_server::{FaultRule, Operation},
     segment::TestSegment,
 };
 
-use crate::{Bench, MIB, common::*, eventually, side_by_side};
+use crate::{Bench, MIB, eventually, side_by_side};
 
 /// Cancels a copy while its request number `skip` is on its way, or its answer is.
 fn cancel_at(bench: &Bench, segment: &TestSegment, skip: u64, fault: &HttpFault) {

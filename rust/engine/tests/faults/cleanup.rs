@@ -4,11 +4,12 @@ use std::{fs, path::Path, time::Duration};
 
 use alluvium_engine::ErrorKind;
 use alluvium_testkit::{
+    broker::*,
     proxy::{Availability, FaultKind, HttpFault},
     s3_server::{FaultAction, FaultRule, Operation, Outcome},
 };
 
-use crate::{Bench, MIB, common::*, eventually, log, side_by_side};
+use crate::{Bench, MIB, eventually, log, side_by_side};
 
 #[test]
 fn a_store_that_goes_away_in_mid_copy_is_clean_after_the_delete_that_succeeds() {

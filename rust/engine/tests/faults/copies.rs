@@ -3,11 +3,12 @@
 use alluvium_engine::ErrorKind;
 use alluvium_format::IndexType;
 use alluvium_testkit::{
+    broker::*,
     proxy::HttpFault,
     s3_server::{FaultRule, Operation},
 };
 
-use crate::{Bench, MIB, common::*, eventually, side_by_side};
+use crate::{Bench, MIB, eventually, side_by_side};
 
 /// The requests of a copy in parts.
 const STEPS: [Operation; 4] = [

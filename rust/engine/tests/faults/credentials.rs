@@ -4,11 +4,12 @@ use std::{fs, path::Path, time::Duration};
 
 use alluvium_engine::ErrorKind;
 use alluvium_testkit::{
+    broker::*,
     proxy::HttpFault,
     s3_server::{FaultRule, Operation, Outcome},
 };
 
-use crate::{Bench, MIB, common::*, eventually, side_by_side};
+use crate::{Bench, MIB, eventually, side_by_side};
 
 /// As a mounted secret is replaced: by a rename.
 fn write_keys(path: &Path, access_key: &str, token: Option<&str>) {

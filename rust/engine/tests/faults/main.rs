@@ -7,9 +7,6 @@
 mod away;
 mod cancels;
 mod cleanup;
-#[path = "../common/mod.rs"]
-#[expect(dead_code, reason = "a part of the helpers is enough here")]
-mod common;
 mod copies;
 mod credentials;
 mod log;
@@ -22,11 +19,11 @@ use std::{
 
 use alluvium_engine::{Engine, config::Config};
 use alluvium_testkit::{
+    broker::*,
     proxy::{Availability, FaultKind, FaultProxy, HttpFault, ProxyConfig},
     s3_server::{FaultRule, Operation, S3Server},
     segment::TestSegment,
 };
-use common::*;
 use tempfile::{TempDir, tempdir};
 
 const MIB: u64 = 1 << 20;

@@ -162,6 +162,11 @@ pub(super) fn chunks_from_message(
     Ok(table)
 }
 
+/// Bytes of all indexes once they are decoded.
+pub(super) fn plain_index_bytes(messages: &[IndexMessage]) -> u64 {
+    messages.iter().map(|message| u64::from(message.plain_length)).sum()
+}
+
 /// Takes the indexes out of the payloads, which must hold nothing else.
 pub(super) fn indexes_from_message(
     messages: &[IndexMessage],
@@ -169,7 +174,7 @@ pub(super) fn indexes_from_message(
     transform: Transform<'_>,
     zstd_announced: bool,
 ) -> Result<[Option<Verified>; 5], FormatError> {
-    let plain_total: u64 = messages.iter().map(|message| u64::from(message.plain_length)).sum();
+    let plain_total = plain_index_bytes(messages);
     if plain_total > MANIFEST_BYTES_MAX {
         return Err(FormatError::malformed(
             "index",

@@ -6,12 +6,13 @@
 
 use super::counters::FaultKind;
 use super::{Shared, connection};
+use crate::service::Stopping;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tracing::{debug, warn};
 
@@ -84,7 +85,7 @@ pub(super) async fn run(
     address: SocketAddr,
     shared: Arc<Shared>,
     mut wishes: mpsc::UnboundedReceiver<Wish>,
-    mut stopping: watch::Receiver<bool>,
+    mut stopping: Stopping,
 ) {
     let mut connections = JoinSet::new();
     let mut door = Door::Open(listener);

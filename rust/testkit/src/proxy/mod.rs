@@ -46,21 +46,14 @@ pub use self::listener::Availability;
 use self::connection::Level;
 use self::listener::Wish;
 use crate::s3_server::{Faults, Tls, TlsError, acceptor};
+use crate::service::Service;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
-use std::sync::{Arc, mpsc as blocking_mpsc};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
-use tracing::warn;
-
-/// Enough to copy more than a loopback client and server produce on the machines this runs on.
-const WORKER_THREADS: usize = 2;
-/// Nothing blocks in the proxy; its tasks end at their next wait.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a proxy is made with.
 #[derive(Clone, Debug)]
@@ -145,10 +138,7 @@ pub struct FaultProxy {
     ca_pem: Option<String>,
     shared: Arc<Shared>,
     wishes: mpsc::UnboundedSender<Wish>,
-    stop: watch::Sender<bool>,
-    /// Signalled by the thread's end.
-    stopped: Option<oneshot::Receiver<()>>,
-    thread: Option<JoinHandle<()>>,
+    service: Service,
 }
 
 impl FaultProxy {
@@ -175,34 +165,18 @@ impl FaultProxy {
             resets: watch::Sender::new(()),
         });
         let (wishes, wished) = mpsc::unbounded_channel();
-        let (stop, stopping) = watch::channel(false);
-        let (ended, stopped) = oneshot::channel();
-        let (report, started) = blocking_mpsc::sync_channel(1);
-        let of_thread = Arc::clone(&shared);
-        // The runtime lives and ends in this thread: dropping one inside another runtime would panic.
-        let serve = move || {
-            let serving = serve(listener, address, of_thread, wished, stopping, &report);
-            if let Err(error) = serving {
-                // The receiver waits for this and nothing else.
-                let _ = report.send(Err(error));
-            }
-            // The receiver is gone when the proxy is being dropped; it joins the thread then.
-            let _ = ended.send(());
-        };
-        let thread = std::thread::Builder::new()
-            .name("testkit-fault-proxy".to_owned())
-            .spawn(serve)
-            .map_err(ProxyError::Threads)?;
-        let reported = started.recv().unwrap_or_else(|error| Err(io::Error::other(error)));
-        reported.map_err(ProxyError::Threads)?;
+        let of_service = Arc::clone(&shared);
+        let service = Service::start("testkit-proxy", move |stopping| {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            Ok(listener::run(listener, address, of_service, wished, stopping))
+        })
+        .map_err(ProxyError::Threads)?;
         Ok(Self {
             address,
             ca_pem,
             shared,
             wishes,
-            stop,
-            stopped: Some(stopped),
-            thread: Some(thread),
+            service,
         })
     }
 
@@ -278,28 +252,8 @@ impl FaultProxy {
     }
 
     /// Ends the proxy and all its connections; the port is free when this returns.
-    pub async fn shutdown(mut self) {
-        self.stop.send_replace(true);
-        if let Some(stopped) = self.stopped.take() {
-            // An error means that the thread has gone already, which is what is waited for.
-            let _ = stopped.await;
-        }
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.stop.send_replace(true);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            warn!("the proxy's thread panicked");
-        }
-    }
-}
-
-impl Drop for FaultProxy {
-    fn drop(&mut self) {
-        self.end();
+    pub async fn shutdown(self) {
+        self.service.shutdown().await;
     }
 }
 
@@ -318,28 +272,4 @@ fn level(protocol: Protocol) -> Result<(Level, Option<String>), TlsError> {
             (Level::Http(Some(acceptor(chain, key)?)), None)
         }
     })
-}
-
-/// Runs the proxy until told to stop; says when it is ready.
-fn serve(
-    listener: TcpListener,
-    address: SocketAddr,
-    shared: Arc<Shared>,
-    wishes: mpsc::UnboundedReceiver<Wish>,
-    stopping: watch::Receiver<bool>,
-    ready: &blocking_mpsc::SyncSender<io::Result<()>>,
-) -> io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKER_THREADS)
-        .thread_name("testkit-proxy")
-        .enable_all()
-        .build()?;
-    let entered = runtime.enter();
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    drop(entered);
-    // The receiver waits for this and nothing else.
-    let _ = ready.send(Ok(()));
-    runtime.block_on(listener::run(listener, address, shared, wishes, stopping));
-    runtime.shutdown_timeout(END_TIMEOUT);
-    Ok(())
 }

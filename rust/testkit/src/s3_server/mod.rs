@@ -35,27 +35,21 @@ use self::admin::Admin;
 use self::auth::{Gate, Keys};
 use self::backend::Backend;
 use self::front::Front;
+use crate::service::{Service, Stopping};
 use s3s::service::S3ServiceBuilder;
 use std::future::Future;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
 use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::Runtime;
-use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tracing::warn;
 
-const WORKER_THREADS: usize = 2;
-const BLOCKING_THREADS: usize = 16;
-/// For file work in progress at the end; it is never long.
-const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// After a failed accept (out of descriptors, say), so that the loop does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
@@ -123,11 +117,9 @@ pub struct S3Server {
     counters: Arc<Counters>,
     faults: Arc<Faults>,
     users: Arc<Users>,
-    stop: watch::Sender<bool>,
-    /// Signalled by the thread's end.
-    stopped: Option<oneshot::Receiver<()>>,
-    thread: Option<JoinHandle<()>>,
-    directory: Option<TempDir>,
+    service: Service,
+    /// After the service, by the order of drops: what is at work would still write into it.
+    _directory: Option<TempDir>,
 }
 
 impl S3Server {
@@ -181,32 +173,11 @@ impl S3Server {
             counters: Arc::clone(&counters),
             faults: Arc::clone(&faults),
         };
-        let (stop, stopping) = watch::channel(false);
-        let (ended, stopped) = oneshot::channel();
-        let (report, started) = mpsc::sync_channel(1);
-        // The runtime lives and ends in this thread: dropping one inside another runtime would panic.
-        let serve = move || {
-            match start_runtime(requests, controls) {
-                Ok((runtime, requests, controls)) => {
-                    // The receiver waits for this and nothing else.
-                    let _ = report.send(Ok(()));
-                    runtime.block_on(run(requests, acceptor, front, controls, controller, stopping));
-                    runtime.shutdown_timeout(END_TIMEOUT);
-                }
-                Err(error) => {
-                    let _ = report.send(Err(error));
-                }
-            }
-            // The receiver is gone when the server is being dropped; it joins the thread then.
-            let _ = ended.send(());
-        };
-        let thread = std::thread::Builder::new()
-            .name("testkit-s3-server".to_owned())
-            .spawn(serve)
-            .map_err(S3ServerError::Threads)?;
-        let reported = started.recv().unwrap_or_else(|error| Err(io::Error::other(error)));
-        reported.map_err(S3ServerError::Threads)?;
-        let thread = Some(thread);
+        let service = Service::start("testkit-s3", move |stopping| {
+            let (requests, controls) = (TcpListener::from_std(requests)?, TcpListener::from_std(controls)?);
+            Ok(run(requests, acceptor, front, controls, controller, stopping))
+        })
+        .map_err(S3ServerError::Threads)?;
         Ok(Self {
             endpoint,
             admin,
@@ -214,10 +185,8 @@ impl S3Server {
             counters,
             faults,
             users,
-            stop,
-            stopped: Some(stopped),
-            thread,
-            directory,
+            service,
+            _directory: directory,
         })
     }
 
@@ -256,33 +225,8 @@ impl S3Server {
     }
 
     /// Ends the server and all its connections; the ports are free and a temporary directory gone when this returns.
-    pub async fn shutdown(mut self) {
-        self.stop.send_replace(true);
-        if let Some(stopped) = self.stopped.take() {
-            // An error means that the thread has gone already, which is what is waited for.
-            let _ = stopped.await;
-        }
-        self.end();
-    }
-
-    fn end(&mut self) {
-        self.stop.send_replace(true);
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
-            warn!("the server's thread panicked");
-        }
-        if let Some(directory) = self.directory.take()
-            && let Err(error) = directory.close()
-        {
-            warn!(%error, "cannot remove the temporary directory");
-        }
-    }
-}
-
-impl Drop for S3Server {
-    fn drop(&mut self) {
-        self.end();
+    pub async fn shutdown(self) {
+        self.service.shutdown().await;
     }
 }
 
@@ -305,30 +249,13 @@ fn bind(address: SocketAddr) -> io::Result<(std::net::TcpListener, SocketAddr)> 
     Ok((socket, address))
 }
 
-fn start_runtime(
-    requests: std::net::TcpListener,
-    controls: std::net::TcpListener,
-) -> io::Result<(Runtime, TcpListener, TcpListener)> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(WORKER_THREADS)
-        .max_blocking_threads(BLOCKING_THREADS)
-        .thread_name("testkit-s3")
-        .enable_all()
-        .build()?;
-    let entered = runtime.enter();
-    let requests = TcpListener::from_std(requests)?;
-    let controls = TcpListener::from_std(controls)?;
-    drop(entered);
-    Ok((runtime, requests, controls))
-}
-
 async fn run(
     requests: TcpListener,
     acceptor: Option<TlsAcceptor>,
     front: Arc<Front>,
     controls: TcpListener,
     controller: Admin,
-    stopping: watch::Receiver<bool>,
+    stopping: Stopping,
 ) {
     let serve_request = move |stream| connection::serve(stream, acceptor.clone(), Arc::clone(&front));
     let serve_control = move |stream| controller.clone().serve(stream);
@@ -339,7 +266,7 @@ async fn run(
 }
 
 /// Serves every connection until told to stop; then ends those that are open.
-async fn accept_all<Serve, Served>(listener: TcpListener, serve: Serve, mut stopping: watch::Receiver<bool>)
+async fn accept_all<Serve, Served>(listener: TcpListener, serve: Serve, mut stopping: Stopping)
 where
     Serve: Fn(TcpStream) -> Served,
     Served: Future<Output = ()> + Send + 'static,

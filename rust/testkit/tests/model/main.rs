@@ -4,16 +4,16 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod calls;
 mod world;
 
 use std::{
-    env,
+    env, fs,
     panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
     time::Duration,
 };
 
 use alluvium_engine::ErrorKind;
+use alluvium_testkit::broker::soon;
 use rand::{RngExt, SeedableRng, rngs::StdRng, seq::IndexedRandom};
 
 use world::{Fate, World};
@@ -105,7 +105,7 @@ fn a_thousand_copies_under_faults_leave_exactly_those_that_succeeded() {
     eprintln!("ALLUVIUM_SEED={seed}");
     let mut random = StdRng::seed_from_u64(seed);
     let mut world = World::new(seed);
-    let files_before = calls::open_files();
+    let files_before = open_files();
     let mut begun = 0;
     let mut faults = 0;
     while begun < COPIES {
@@ -148,11 +148,14 @@ fn a_thousand_copies_under_faults_leave_exactly_those_that_succeeded() {
     assert_eq!(internal, 0, "{:?}", world.last_error(ErrorKind::Internal));
     world.close();
     // Connections of the client that ended on the server's side are let go by then.
-    for _ in 0..100 {
-        if calls::open_files() <= files_before {
-            return;
-        }
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    panic!("{} files are open, {files_before} were before", calls::open_files());
+    assert!(
+        soon(|| open_files() <= files_before),
+        "{} files are open, {files_before} were before",
+        open_files()
+    );
+}
+
+/// Files that this process has open.
+fn open_files() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
 }

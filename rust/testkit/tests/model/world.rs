@@ -10,21 +10,25 @@ use std::{
 };
 
 use alluvium_engine::{
-    CopyRequest, Engine, Error, ErrorKind, Outcome, Result, SegmentFiles, SegmentRef, Task,
+    Engine, Error, ErrorKind, Outcome, Result, SegmentRef, Task,
     config::{Config, StartupProbe},
-    metrics::DEFINITIONS,
 };
 use alluvium_format::{IndexType, KeyPrefix, SegmentKeys};
 use alluvium_testkit::{
+    broker::{
+        PATIENCE, assert_idle, copy_request, finish, metric, opened, read_to_end, segment_ref, server, settings_at,
+        soon,
+    },
     proxy::{Availability, Chaos, FaultProxy, HttpFault, ProxyConfig},
-    s3_server::{S3Server, S3ServerConfig},
+    s3_server::S3Server,
     segment::{Content, TestSegment},
 };
 use rand::{RngExt, rngs::StdRng, seq::IndexedRandom};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-use crate::calls::{PATIENCE, finish, range, read_to_end, reader, reference};
+/// Bytes asked for at a time: as Kafka does.
+const PIECE: usize = 1 << 20;
 
 /// When the instance comes back to the keys of copies with an unknown outcome.
 const JANITOR_DISTANCES: [Duration; 3] = [
@@ -67,45 +71,36 @@ pub(crate) struct World {
 impl World {
     /// The seed chooses how segments are stored.
     pub(crate) fn new(seed: u64) -> Self {
-        let server = S3Server::start_blocking(S3ServerConfig::default()).unwrap();
+        let server = server();
         let upstream = server.endpoint().strip_prefix("http://").unwrap().parse().unwrap();
         let proxy = FaultProxy::start_blocking(ProxyConfig::http(upstream)).unwrap();
-        let defaults = S3ServerConfig::default();
-        let mut settings = vec![
-            ("s3.endpoint", proxy.endpoint()),
-            ("s3.bucket", defaults.buckets[0].clone()),
-            ("s3.access.key.id", defaults.access_key),
-            ("s3.secret.access.key", defaults.secret_key),
-            ("key.prefix", "model/".to_owned()),
-            ("chunk.size.bytes", "65536".to_owned()),
-            ("upload.part.size.bytes", "5242880".to_owned()),
-            ("upload.threads", "2".to_owned()),
-            ("request.attempt.timeout.ms", "500".to_owned()),
-            ("request.timeout.ms", "2000".to_owned()),
-            ("copy.timeout.ms", "20000".to_owned()),
-            ("fetch.timeout.ms", "5000".to_owned()),
-            ("delete.timeout.ms", "5000".to_owned()),
-            ("close.timeout.ms", "5000".to_owned()),
+        let key = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/v1/private-key.pem");
+        let mut extra = vec![
+            ("key.prefix", "model/"),
+            ("chunk.size.bytes", "65536"),
+            ("upload.part.size.bytes", "5242880"),
+            ("upload.threads", "2"),
+            ("request.attempt.timeout.ms", "500"),
+            ("request.timeout.ms", "2000"),
+            ("copy.timeout.ms", "20000"),
+            ("fetch.timeout.ms", "5000"),
+            ("delete.timeout.ms", "5000"),
+            ("close.timeout.ms", "5000"),
         ];
         if seed % 2 == 1 {
-            settings.push(("compression.type", "zstd".to_owned()));
+            extra.push(("compression.type", "zstd"));
         }
         if seed % 4 >= 2 {
-            let key = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/v1/private-key.pem");
-            settings.push(("encryption.enabled", "true".to_owned()));
-            settings.push(("encryption.key.pair.id", "model".to_owned()));
-            let file = key.to_str().unwrap().to_owned();
-            settings.push(("encryption.key.pairs.model.private.key.file", file));
+            extra.push(("encryption.enabled", "true"));
+            extra.push(("encryption.key.pair.id", "model"));
+            extra.push(("encryption.key.pairs.model.private.key.file", key.to_str().unwrap()));
         }
         if seed % 4 == 3 {
             // So little that chunks have to be given up between two parts and made again.
-            settings.push(("cache.memory.bytes", "0".to_owned()));
-            settings.push(("memory.budget.bytes", "18874368".to_owned()));
+            extra.push(("cache.memory.bytes", "0"));
+            extra.push(("memory.budget.bytes", "18874368"));
         }
-        let settings = settings
-            .into_iter()
-            .map(|(key, value)| (key.to_owned(), value))
-            .collect();
+        let settings = settings_at(&proxy.endpoint(), &extra);
         let mut world = World {
             segments: Vec::new(),
             failures: BTreeMap::new(),
@@ -241,17 +236,7 @@ impl World {
 
     pub(crate) fn begin_copy(&mut self, number: usize) {
         let segment = &self.segments[number].segment;
-        let request = CopyRequest {
-            segment: reference(segment, None),
-            files: SegmentFiles {
-                log: segment.log.clone(),
-                offset_index: segment.offset_index.clone(),
-                time_index: segment.time_index.clone(),
-                transaction_index: segment.transaction_index.clone(),
-                producer_snapshot: segment.producer_snapshot.clone(),
-                leader_epochs: segment.leader_epochs.clone(),
-            },
-        };
+        let request = copy_request(segment);
         self.segments[number].copy = Some(self.engine().start_copy(request));
     }
 
@@ -312,16 +297,16 @@ impl World {
         let size = known.segment.metadata.segment_size;
         let begin = random.random_range(0..size);
         let end = random.random_range(begin..size) + 1;
-        let opened = finish(&self.engine().start_open_segment(known.reference(), begin..end));
-        let read = opened.and_then(|outcome| read_to_end(&reader(outcome)));
-        let expected = &known.log[range(begin..end)];
+        let opened = opened(&self.engine().start_open_segment(known.reference(), begin..end));
+        let read = opened.and_then(|reader| read_to_end(&reader, PIECE));
+        let expected = &known.log[usize::try_from(begin).unwrap()..usize::try_from(end).unwrap()];
         self.judge(number, read, expected);
     }
 
     pub(crate) fn fetch_index(&mut self, number: usize) {
         let known = &self.segments[number];
-        let opened = finish(&self.engine().start_open_index(known.reference(), IndexType::Timestamp));
-        let read = opened.and_then(|outcome| read_to_end(&reader(outcome)));
+        let opened = opened(&self.engine().start_open_index(known.reference(), IndexType::Timestamp));
+        let read = opened.and_then(|reader| read_to_end(&reader, PIECE));
         let expected = fs::read(&known.segment.time_index).unwrap();
         self.judge(number, read, &expected);
     }
@@ -416,8 +401,8 @@ impl World {
         for (number, known) in self.segments.iter().enumerate() {
             if known.fate == Fate::Stored {
                 let whole = 0..known.segment.metadata.segment_size;
-                let opened = finish(&self.engine().start_open_segment(known.reference(), whole)).unwrap();
-                assert!(read_to_end(&reader(opened)).unwrap() == known.log, "segment {number}");
+                let reader = opened(&self.engine().start_open_segment(known.reference(), whole)).unwrap();
+                assert!(read_to_end(&reader, PIECE).unwrap() == known.log, "segment {number}");
             }
         }
         self.wait_until_idle();
@@ -438,36 +423,11 @@ impl World {
 
     /// Waits for the janitor and for what goes on behind the calls; then every gauge must be back at zero.
     fn wait_until_idle(&self) {
-        const GAUGES: [(&str, &str); 13] = [
-            ("copy", "running"),
-            ("copy", "cleanups_pending"),
-            ("delete", "running"),
-            ("fetch", "streams_open"),
-            ("cache", "loads_running"),
-            ("memory", "upload_bytes"),
-            ("memory", "load_bytes"),
-            ("store", "requests_running"),
-            ("store", "requests_held"),
-            ("store", "reads_running"),
-            ("store", "reads_waiting"),
-            ("store", "writes_running"),
-            ("store", "writes_waiting"),
-        ];
-        let busy = || -> Vec<_> { GAUGES.iter().filter(|gauge| self.metric(gauge) != 0).collect() };
-        for _ in 0..PATIENCE.as_millis() / 20 {
-            if busy().is_empty() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(20));
-        }
-        panic!("not back at zero: {:?}", busy());
-    }
-
-    fn metric(&self, (part, name): &(&str, &str)) -> i64 {
-        let position = DEFINITIONS
-            .iter()
-            .position(|definition| definition.part == *part && definition.name == *name);
-        self.engine().metrics()[position.unwrap_or_else(|| panic!("no metric {part} {name}"))]
+        assert!(
+            soon(|| metric(self.engine(), "copy", "cleanups_pending") == 0),
+            "clean-ups that do not end"
+        );
+        assert_idle(self.engine());
     }
 
     pub(crate) fn count(&self, fate: Fate) -> usize {
@@ -493,6 +453,6 @@ impl World {
 
 impl Known {
     fn reference(&self) -> SegmentRef {
-        reference(&self.segment, self.custom.clone())
+        segment_ref(&self.segment, self.custom.clone())
     }
 }
