@@ -1,8 +1,9 @@
 //! DeleteObjects: what it carries, and what is made of answers that are half an error; and answers of 200 that are errors whole.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use alluvium_store::{ErrorKind, Payload, layer::Policies, s3::Deletes};
+use aws_smithy_types::{DateTime, date_time::Format};
 
 use crate::{
     bytes,
@@ -147,6 +148,53 @@ async fn each_attempt_is_signed_anew_so_that_its_date_is_its_own() {
     let error = front.store.put(&object, Payload::new(bytes(10))).await;
     let error = error.expect_err("a wrong clock");
     assert_eq!((error.kind(), error.attempts()), (ErrorKind::ClockSkew, 4), "{error}");
+}
+
+/// An hour behind, and half a day ahead.
+#[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "what is looked at is this machine's clock")]
+async fn a_store_with_another_time_is_told_its_own() {
+    for ahead in [-3600, 43_200] {
+        let front = Front::start(policies()).await;
+        let told = DateTime::from_secs(DateTime::from(SystemTime::now()).secs() + ahead);
+        let date = format!("Date: {}\r\n", told.fmt(Format::HttpDate).expect("a date"));
+        let skewed = answer("403 Forbidden", &date, &error_document("RequestTimeTooSkewed"));
+        front.rule("GET", "/object", 1, Act::Answer(skewed));
+        front.also("GET", "/object", 2, Act::Answer(answer("200 OK", "", "ten bytes.")));
+        let object = key("object");
+        for _ in 0..2 {
+            assert_eq!(read(&front.store, &object).await.expect("a get"), "ten bytes.");
+        }
+        let seen = front.seen();
+        let signed: Vec<i64> = seen
+            .iter()
+            .filter_map(|head| signed_at(header(head, "x-amz-date")?))
+            .collect();
+        // Once learned, it is kept.
+        let [_, learned, kept] = signed[..] else {
+            panic!("{seen:?}")
+        };
+        for time in [learned, kept] {
+            assert!((time - told.secs()).abs() <= 60, "{time} instead of {told:?}");
+        }
+    }
+}
+
+/// Seconds of `20261130T190718Z`.
+fn signed_at(date: &str) -> Option<i64> {
+    let (day, time) = date.strip_suffix('Z')?.split_once('T')?;
+    let text = format!(
+        "{}-{}-{}T{}:{}:{}Z",
+        &day[..4],
+        &day[4..6],
+        &day[6..],
+        &time[..2],
+        &time[2..4],
+        &time[4..]
+    );
+    DateTime::from_str(&text, Format::DateTime)
+        .ok()
+        .map(|moment| moment.secs())
 }
 
 #[tokio::test]
