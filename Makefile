@@ -2,7 +2,7 @@
 
 # Scripts must see Ctrl-C as it comes, and each target is one script: nothing is run in parallel.
 .NOTPARALLEL:
-.PHONY: help demo test test-minio bench-copy build lint fuzz deny clean
+.PHONY: help demo test test-minio bench-copy bench-read build lint fuzz deny clean
 .DEFAULT_GOAL := help
 
 help:
@@ -12,6 +12,7 @@ help:
 	@echo 'make test        every check: lint, unit, conformance, JNI, layering, a real broker end to end'
 	@echo 'make test-minio  the S3 suites, JUnit, the broker test and the demo on a real MinIO'
 	@echo 'make bench-copy  what a copy costs beside the raw limit, on a real MinIO (docs/BENCHMARKS.md)'
+	@echo 'make bench-read  what reads cost as a broker makes them, beside the raw limit, on a real MinIO (tests/bench/README.md)'
 	@echo 'make build       the native library, the plugin jar (build/plugin) and the tools'
 	@echo 'make lint        formatting, clippy and the layering check only'
 	@echo 'make fuzz        fuzzes what reads foreign bytes, SECONDS=600 (default) in all'
@@ -30,6 +31,9 @@ test-minio:
 
 bench-copy:
 	@tests/tools/with-s3 minio cargo bench --workspace --bench copy
+
+bench-read:
+	@tests/tools/bench-read
 
 build:
 	@tests/tools/build

@@ -1,9 +1,9 @@
 /*
  * Builds and tests the Java side: the shim (java-shim), the one jar that carries it together with the native library,
- * and the classes of the end-to-end tests.
+ * and the classes of the end-to-end tests and of the benchmark.
  *
  * Tasks: pluginDir (the jar, in build/plugin), junit (tests of the shim on the real library), check,
- *   e2eClasses -PkafkaLibs=DIRECTORY (tests/e2e, compiled against the jars of a broker).
+ *   e2eClasses, benchClasses -PkafkaLibs=DIRECTORY (tests/e2e, tests/bench, compiled against the jars of a broker).
  * Properties: nativeLibrary (instead of target/release/liballuvium.so), nativePlatform (what it is built for, instead of
  *   this machine, such as linux-aarch64-musl), checkJni (junit under -Xcheck:jni),
  *   junitClass (one class only).
@@ -58,7 +58,7 @@ tasks.withType(JavaCompile::class.java) {
     val release = if (name == "compileJava") shimRelease else testRelease
     options.encoding = "UTF-8"
     options.compilerArgs.addAll(listOf("--release", "$release", "-Xlint:all,-options,-serial,-processing,-try"))
-    if (name != "compileE2e") {
+    if (name != "compileE2eMain") {
         options.compilerArgs.add("-Werror")
     }
 }
@@ -168,17 +168,32 @@ tasks.getByName("check").dependsOn(junit)
 // The plain test task finds no JUnit 4 tests here; junit takes its place.
 tasks.getByName("test").enabled = false
 
-// ---- the classes of the end-to-end tests ---------------------------------------------------------------------------
+// ---- the classes of the end-to-end tests and of the benchmark ---------------------------------------------------------
 
-val compileE2e = tasks.create("compileE2e", JavaCompile::class.java)
-compileE2e.setSource("tests/e2e/src/main/java")
-compileE2e.destinationDir = File(projectDir, "build/e2e/classes")
-compileE2e.classpath = if (hasProperty("kafkaLibs")) fileTree(property("kafkaLibs")!!) else files()
-compileE2e.doFirst {
-    if (!project.hasProperty("kafkaLibs")) {
-        throw GradleException("say against which broker to compile: -PkafkaLibs=DIRECTORY (tests/tools/kafka-libs VERSION prints one)")
+val compileHarness = tasks.create("compileHarness", JavaCompile::class.java)
+compileHarness.setSource("tests/harness/src/main/java")
+compileHarness.destinationDir = File(projectDir, "build/harness/classes")
+compileHarness.classpath = files()
+
+/** Compiles tests/NAME/src/SOURCES with what all of them share, against the jars of a broker. */
+fun compileAgainstBroker(name: String, sources: String, classes: String): JavaCompile {
+    val compile = tasks.create("compile" + (name + sources.capitalize()).capitalize(), JavaCompile::class.java)
+    compile.dependsOn(compileHarness)
+    compile.setSource("tests/$name/src/$sources/java")
+    compile.destinationDir = File(projectDir, "build/$name/$classes")
+    val broker = if (hasProperty("kafkaLibs")) fileTree(property("kafkaLibs")!!) else files()
+    compile.classpath = broker + files(compileHarness.destinationDir)
+    compile.doFirst {
+        if (!project.hasProperty("kafkaLibs")) {
+            throw GradleException("say against which broker to compile: -PkafkaLibs=DIRECTORY (tests/tools/kafka-libs VERSION prints one)")
+        }
     }
+    return compile
 }
+
 val e2eClasses = tasks.create("e2eClasses")
 e2eClasses.description = "Compiles tests/e2e against the jars of a broker."
-e2eClasses.dependsOn(compileE2e)
+e2eClasses.dependsOn(compileAgainstBroker("e2e", "main", "classes"))
+val benchClasses = tasks.create("benchClasses")
+benchClasses.description = "Compiles tests/bench, and the plugin that it is checked with, against the jars of a broker."
+benchClasses.dependsOn(compileAgainstBroker("bench", "main", "classes"), compileAgainstBroker("bench", "check", "check"))

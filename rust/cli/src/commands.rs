@@ -6,7 +6,7 @@ use alluvium_engine::{
     Engine, ErrorKind,
     config::{Config, StartupProbe},
 };
-use alluvium_format::{ChunkIndex, Codec, IndexType, MANIFEST_BYTES_MAX, Manifest, Unverified};
+use alluvium_format::{ChunkIndex, Codec, IndexType, MANIFEST_BYTES_MAX, Manifest, on_heap};
 use alluvium_store::{Key, ObjectInfo, ObjectStore};
 
 pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -235,7 +235,7 @@ async fn read_manifest(engine: &Engine, key: &Key) -> alluvium_engine::Result<Ma
             object.object_length
         )));
     }
-    Ok(Manifest::decode(object.collect().await?, engine.keys())?)
+    Ok(Manifest::decode(object.collect().await?, engine.keys(), on_heap)?)
 }
 
 /// Reads every chunk and checks it; the bytes of the `.log` object.
@@ -268,7 +268,7 @@ async fn verify_log(engine: &Engine, key: &Key, manifest: &Manifest) -> alluvium
             break;
         };
         let object = store.get(&log, Some(range.start.0..range.end.0)).await?;
-        manifest.restore_chunk(index, Unverified::new(object.collect().await?))?;
+        manifest.restore_chunk(index, Vec::from(object.collect().await?), on_heap)?;
     }
     Ok(found)
 }

@@ -30,7 +30,23 @@ pub struct Budget {
 /// Bytes taken from the budget until dropped.
 #[derive(Debug)]
 pub struct Reservation {
-    _permit: OwnedSemaphorePermit,
+    permit: OwnedSemaphorePermit,
+}
+
+impl Reservation {
+    /// Bytes that it holds.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.permit.num_permits() as u64 * PERMIT_BYTES
+    }
+
+    /// Takes `bytes` out of it, or as many as it has: a request over the whole budget got less than it wanted.
+    pub(crate) fn split(&mut self, bytes: u64) -> Reservation {
+        let wanted = usize::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(usize::MAX);
+        let permit = self.permit.split(wanted.min(self.permit.num_permits()));
+        Reservation {
+            permit: permit.expect("no more than there are"),
+        }
+    }
 }
 
 impl Budget {
@@ -56,10 +72,15 @@ impl Budget {
             .saturating_sub(self.permits.available_permits() as u64 * PERMIT_BYTES)
     }
 
+    /// What a reservation of `bytes` takes.
+    pub(crate) fn rounded(bytes: u64) -> u64 {
+        bytes.div_ceil(PERMIT_BYTES) * PERMIT_BYTES
+    }
+
     /// Takes `bytes` when they are free at this moment.
     pub fn try_reserve(&self, bytes: u64) -> Option<Reservation> {
         let permit = Arc::clone(&self.permits).try_acquire_many_owned(self.permits_of(bytes));
-        permit.ok().map(|permit| Reservation { _permit: permit })
+        permit.ok().map(|permit| Reservation { permit })
     }
 
     /// Waits for `bytes`; a request over the whole budget gets the whole budget, so that it can be served at all.
@@ -74,7 +95,7 @@ impl Budget {
             .acquire_many_owned(self.permits_of(bytes))
             .await
             .map_err(|_| Error::closed())?;
-        Ok(Reservation { _permit: permit })
+        Ok(Reservation { permit })
     }
 
     fn permits_of(&self, bytes: u64) -> u32 {
@@ -100,13 +121,23 @@ impl BufferPool {
         })
     }
 
-    /// Waits for `bytes` that are not for a buffer of the pool; idle buffers make room for them.
+    /// The budget that its buffers are part of.
+    pub(crate) fn budget(&self) -> &Budget {
+        &self.budget
+    }
+
+    /// Frees idle buffers as far as they do not fit beside what is reserved: after a reservation that is not for a buffer of the pool.
+    pub(crate) fn fit(&self) {
+        self.trim(&mut self.lock(), 0);
+    }
+
+    /// Waits for `bytes`; idle buffers make room for them.
     ///
     /// # Errors
     /// As [`Budget::reserve`].
     pub(crate) async fn reserve(&self, bytes: u64) -> Result<Reservation> {
         let reservation = self.budget.reserve(bytes).await?;
-        self.trim(&mut self.lock(), 0);
+        self.fit();
         Ok(reservation)
     }
 
@@ -194,6 +225,12 @@ impl PooledBuffer {
         Ok(filled)
     }
 
+    /// The whole buffer as filled, for somebody who will write all of it: what it holds until then is left from an earlier use.
+    pub(crate) fn into_room(mut self) -> Self {
+        self.filled = self.capacity;
+        self
+    }
+
     /// Shares the filled bytes without a copy; the last user gives the buffer back.
     pub(crate) fn share(self) -> Bytes {
         Bytes::from_owner(self)
@@ -203,6 +240,12 @@ impl PooledBuffer {
 impl AsRef<[u8]> for PooledBuffer {
     fn as_ref(&self) -> &[u8] {
         self.bytes.get(..self.filled).unwrap_or_default()
+    }
+}
+
+impl AsMut<[u8]> for PooledBuffer {
+    fn as_mut(&mut self) -> &mut [u8] {
+        self.bytes.get_mut(..self.filled).unwrap_or_default()
     }
 }
 

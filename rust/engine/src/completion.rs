@@ -28,7 +28,8 @@ enum Slot<T> {
 }
 
 impl<T> Completion<T> {
-    fn new() -> Arc<Self> {
+    /// One that somebody will complete.
+    pub(crate) fn running() -> Arc<Self> {
         Arc::new(Completion {
             slot: Mutex::new(Slot::Running),
             thread_waiters: Condvar::new(),
@@ -38,7 +39,7 @@ impl<T> Completion<T> {
 
     /// One that is done from the start.
     pub(crate) fn done(result: Result<T>) -> Arc<Self> {
-        let completion = Self::new();
+        let completion = Self::running();
         completion.complete(result);
         completion
     }
@@ -49,7 +50,7 @@ impl<T> Completion<T> {
     where
         Work: Future<Output = Result<T>>,
     {
-        let completion = Self::new();
+        let completion = Self::running();
         let guard = Guard(Arc::clone(&completion));
         let filled = async move {
             let result = contained(work).await;
@@ -58,8 +59,13 @@ impl<T> Completion<T> {
         (completion, filled)
     }
 
+    /// Whether there is no result yet.
+    pub(crate) fn is_running(&self) -> bool {
+        matches!(*self.lock(), Slot::Running)
+    }
+
     /// Sets the result; a second one is ignored.
-    fn complete(&self, result: Result<T>) {
+    pub(crate) fn complete(&self, result: Result<T>) {
         let mut slot = self.lock();
         if matches!(*slot, Slot::Running) {
             *slot = Slot::Done(result);

@@ -14,14 +14,14 @@ use std::{
     fmt,
     ops::Range,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicU64, Ordering},
         mpsc,
     },
     time::Duration,
 };
 
-use alluvium_format::{DataKeys, IndexType};
+use alluvium_format::{DataKeys, IndexType, SegmentMetadata};
 use alluvium_store::{
     ObjectStore,
     file::FileStore,
@@ -34,12 +34,13 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use crate::{
     CopyRequest, Error, ErrorKind, Outcome, Result, SegmentRef, Task,
     budget::{Budget, BufferPool},
-    cache::Cache,
+    cache::{Cache, DiskCache},
     completion::{Completion, blocking},
     config::{Config, StartupProbe, StoreConfig},
     keyring::KeyRing,
     metrics::{Metrics, Sources},
     ops, probe,
+    read::Ahead,
     write::{Janitor, Workshop},
 };
 
@@ -51,6 +52,9 @@ const START_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Limit of opening a store: reading files, finding credentials.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Limit of finding what a cache on disk holds: a hundred thousand files take under a second.
+const DISK_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Limit of trying a store: a broker that cannot start should say so at once.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(6);
@@ -80,7 +84,8 @@ const WORKERS_MAX: usize = 8;
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) store: Arc<dyn ObjectStore>,
-    /// The same store for fetches: its requests end before the fetch does, so that the reason is told and not only the deadline.
+    /// The same store for fetches: its requests end before the fetch does, so that the reason is told and not only the deadline; those
+    /// that are slow are hedged.
     pub(crate) fetch_store: Arc<dyn ObjectStore>,
     /// The same store for deletes: both of their steps end before the delete does.
     pub(crate) delete_store: Arc<dyn ObjectStore>,
@@ -89,8 +94,10 @@ pub(crate) struct Shared {
     /// Whether the store is there, and how much it can take.
     pub(crate) guards: Guards,
     pub(crate) cache: Arc<Cache>,
+    pub(crate) ahead: Ahead,
+    /// `None` without one, and after the close: another instance may have its directory then.
+    disk: RwLock<Option<Arc<DiskCache>>>,
     pub(crate) uploads: Arc<Budget>,
-    pub(crate) loads: Budget,
     pub(crate) buffers: Arc<BufferPool>,
     pub(crate) workshop: Arc<Workshop>,
     pub(crate) keys: KeyRing,
@@ -102,6 +109,27 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    /// Forgets all of a segment that is deleted, or that another one takes the place of.
+    pub(crate) fn purge(&self, segment: &SegmentMetadata) {
+        self.cache.purge(segment.segment_id);
+        self.ahead
+            .purge((segment.topic_id, segment.partition), segment.segment_id);
+        if let Some(disk) = self.disk() {
+            let segment_id = segment.segment_id;
+            self.spawn_blocking(move || disk.remove_segment(segment_id));
+        }
+    }
+
+    /// The disk tier of the cache.
+    pub(crate) fn disk(&self) -> Option<Arc<DiskCache>> {
+        self.disk.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Runs file work that nobody waits for.
+    pub(crate) fn spawn_blocking(&self, work: impl FnOnce() + Send + 'static) {
+        self.runtime.spawn_blocking(work);
+    }
+
     /// Runs something on the instance's runtime that nobody waits for; closing drops it.
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.runtime.spawn(work);
@@ -130,8 +158,14 @@ impl Engine {
     pub fn with_config(config: Config) -> Result<Arc<Self>> {
         let runtime = runtime()?;
         let store_metrics = Arc::new(StoreMetrics::default());
-        match runtime.block_on(open_store(&config, &store_metrics)) {
-            Ok((base, keys)) => Ok(Self::assemble(config, base, keys, store_metrics, runtime)),
+        let metrics = Arc::new(Metrics::new(Arc::clone(&store_metrics)));
+        let opened = runtime.block_on(async {
+            let (base, keys) = open_store(&config, &store_metrics).await?;
+            let disk = open_disk(&config, &metrics).await?;
+            Ok(Opened { base, keys, disk })
+        });
+        match opened {
+            Ok(opened) => Ok(Self::assemble(config, opened, store_metrics, metrics, runtime)),
             Err(error) => {
                 runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
                 Err(error)
@@ -141,12 +175,12 @@ impl Engine {
 
     fn assemble(
         config: Config,
-        base: Arc<dyn ObjectStore>,
-        keys: KeyRing,
+        opened: Opened,
         store_metrics: Arc<StoreMetrics>,
+        metrics: Arc<Metrics>,
         runtime: Runtime,
     ) -> Arc<Self> {
-        let metrics = Arc::new(Metrics::new(Arc::clone(&store_metrics)));
+        let Opened { base, keys, disk } = opened;
         let cleanup_policies = Policies {
             attempt_timeout: config.policies.attempt_timeout.min(CLEANUP_ATTEMPT_TIMEOUT),
             operation_timeout: config.policies.operation_timeout.min(CLEANUP_OPERATION_TIMEOUT),
@@ -157,6 +191,8 @@ impl Engine {
                 .policies
                 .operation_timeout
                 .min(config.fetch_timeout.mul_f32(FETCH_REQUEST_SHARE)),
+            // Of a directory both reads would wait for the same disk, and one that is dropped keeps its thread.
+            hedging: config.fetch_hedging && matches!(config.store, StoreConfig::S3(_)),
             ..config.policies.clone()
         };
         let workshop = Workshop::new(
@@ -185,12 +221,17 @@ impl Engine {
             delete_store: layer::guarded(Arc::clone(&base), delete_policies, Arc::clone(&store_metrics), &guards),
             guards,
             cleanup_store: layer::stack(base, cleanup_policies, store_metrics),
-            cache: Cache::new(config.cache_memory, Arc::clone(&metrics)),
+            cache: Cache::new(
+                config.cache_memory,
+                config.cache_memory + config.load_memory,
+                Arc::clone(&metrics),
+            ),
+            ahead: Ahead::new(),
+            disk: RwLock::new(disk),
             buffers: BufferPool::new(Arc::clone(&uploads)),
             uploads,
             workshop,
             keys,
-            loads: Budget::new(config.load_memory),
             metrics,
             closing: CancellationToken::new(),
             janitor: Janitor::default(),
@@ -292,6 +333,8 @@ impl Engine {
         runtime.shutdown_timeout(RUNTIME_SHUTDOWN_TIMEOUT);
         self.shared.buffers.clear();
         self.shared.workshop.close();
+        self.shared.cache.close();
+        drop(self.shared.disk.write().unwrap_or_else(PoisonError::into_inner).take());
         tracing::info!("storage manager closed");
     }
 
@@ -354,6 +397,27 @@ fn runtime() -> Result<Runtime> {
         Ok(built) => built.map_err(|error| no_threads(&error)),
         Err(error) => Err(no_threads(&error)),
     }
+}
+
+/// What an instance works with.
+struct Opened {
+    base: Arc<dyn ObjectStore>,
+    keys: KeyRing,
+    disk: Option<Arc<DiskCache>>,
+}
+
+/// Opens the disk tier of the cache, where there is one.
+async fn open_disk(config: &Config, metrics: &Metrics) -> Result<Option<Arc<DiskCache>>> {
+    let Some(disk) = config.disk_cache.clone() else {
+        return Ok(None);
+    };
+    let counted = Arc::clone(&metrics.disk);
+    let opening = blocking(move || DiskCache::open(&disk, counted));
+    let opened = tokio::time::timeout(DISK_TIMEOUT, opening).await.unwrap_or_else(|_| {
+        let reason = format!("the directory was not read within {DISK_TIMEOUT:?}; is its disk well?");
+        Err(Error::config("cache.path", reason))
+    });
+    opened.map(Some)
 }
 
 /// Opens the store and tries it, each with a verdict on what to mend when it takes too long.

@@ -183,9 +183,8 @@ fn custom_metadata_of_a_later_release_is_refused_and_not_guessed_at() {
 #[test]
 fn a_manifest_of_a_later_release_is_named_as_such() {
     let (source, root) = (tempdir().unwrap(), tempdir().unwrap());
-    let engine = on_directory(root.path(), &[]);
     let segment = TestSegment::write(source.path(), 1, 1000).unwrap();
-    copy(&engine, &segment).unwrap();
+    copy(&on_directory(root.path(), &[]), &segment).unwrap();
     let files = files_under(root.path());
     let path = root
         .path()
@@ -193,7 +192,7 @@ fn a_manifest_of_a_later_release_is_named_as_such() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[5] = 2;
     fs::write(&path, bytes).unwrap();
-    let error = open_segment(&engine, &segment, 0..1).unwrap_err();
+    let error = open_segment(&on_directory(root.path(), &[]), &segment, 0..1).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.message().contains("version 2"), "{error}");
 }

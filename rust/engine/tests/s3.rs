@@ -58,20 +58,23 @@ fn a_cold_segment_with_its_indexes_costs_two_gets_and_a_warm_one_none() {
             }
         }
     }
-    assert_eq!(
-        server.counters().requests(Operation::GetObject),
-        1 + 3,
-        "a manifest and three chunks"
-    );
-    assert_eq!(server.counters().all_requests(), 4);
+    // A manifest, the first chunk, and what follows in one or two: then the reader is known to go on.
+    let gets = server.counters().requests(Operation::GetObject);
+    assert!((3..=4).contains(&gets), "{gets}");
+    // One listing looked for the segment behind.
+    let listings = server.counters().requests(Operation::ListObjectsV2);
+    assert!(listings <= 1, "{listings}");
+    assert_eq!(server.counters().all_requests(), gets + listings);
+    let bytes = server.counters().bytes_out();
+    assert!(bytes < 3 * MIB + 100_000, "{bytes} bytes: nothing is fetched twice");
 }
 
 #[test]
 fn eight_consumers_of_a_segment_cost_the_requests_of_one() {
     let (source, server) = (tempdir().unwrap(), server());
     let segment = TestSegment::write(source.path(), 1, 8 * MIB).unwrap();
+    copy(&on_server(&server, QUICK), &segment).unwrap();
     let engine = on_server(&server, QUICK);
-    copy(&engine, &segment).unwrap();
     let bytes = segment.log_bytes().unwrap();
     server.counters().reset();
     std::thread::scope(|scope| {
@@ -79,7 +82,11 @@ fn eight_consumers_of_a_segment_cost_the_requests_of_one() {
             scope.spawn(|| assert!(read_segment(&engine, &segment, 0..u64::MAX).unwrap() == bytes));
         }
     });
-    assert_eq!(server.counters().requests(Operation::GetObject), 9);
+    let gets = server.counters().requests(Operation::GetObject);
+    assert!(
+        gets <= 9,
+        "a manifest and at most one for each of eight chunks, not {gets}"
+    );
     assert_idle(&engine);
 }
 
@@ -261,9 +268,9 @@ fn a_body_that_never_comes_ends_in_an_error_within_the_deadline() {
 #[test]
 fn a_reader_that_gives_up_leaves_the_load_to_the_next() {
     let (source, server) = (tempdir().unwrap(), server());
-    let engine = on_server(&server, QUICK);
     let segment = TestSegment::write(source.path(), 1, MIB).unwrap();
-    copy(&engine, &segment).unwrap();
+    copy(&on_server(&server, QUICK), &segment).unwrap();
+    let engine = on_server(&server, QUICK);
     server
         .faults()
         .set(vec![

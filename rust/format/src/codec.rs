@@ -94,17 +94,16 @@ impl std::fmt::Debug for Compressor {
     }
 }
 
-/// The `plain_length` bytes of exactly one frame.
-pub(crate) fn decompress(frame: &[u8], plain_length: usize) -> Result<Vec<u8>, FormatError> {
+/// Fills `plain` with the bytes of exactly one frame, which must be as many.
+pub(crate) fn decompress(frame: &[u8], plain: &mut [u8]) -> Result<(), FormatError> {
     let malformed = |reason: String| FormatError::malformed("zstd frame", reason);
     // A skippable frame would pass for one of no bytes.
     if !frame.starts_with(&FRAME_MAGIC) {
         return Err(malformed("it does not begin with a frame".to_owned()));
     }
-    // Looked at before anything is allocated: a length that only the frame knows is never believed.
     match zstd::zstd_safe::get_frame_content_size(frame) {
-        Ok(Some(told)) if told == plain_length as u64 => {}
-        Ok(told) => return Err(malformed(format!("it tells {told:?} bytes instead of {plain_length}"))),
+        Ok(Some(told)) if told == plain.len() as u64 => {}
+        Ok(told) => return Err(malformed(format!("it tells {told:?} bytes instead of {}", plain.len()))),
         Err(_) => return Err(malformed("its header is wrong".to_owned())),
     }
     let frame_length = zstd::zstd_safe::find_frame_compressed_size(frame)
@@ -112,14 +111,11 @@ pub(crate) fn decompress(frame: &[u8], plain_length: usize) -> Result<Vec<u8>, F
     if frame_length != frame.len() {
         return Err(malformed(format!("a frame of {frame_length} bytes in {}", frame.len())));
     }
-    let plain = zstd::bulk::decompress(frame, plain_length).map_err(|error| malformed(error.to_string()))?;
-    if plain.len() == plain_length {
-        Ok(plain)
+    let held = zstd::bulk::decompress_to_buffer(frame, plain).map_err(|error| malformed(error.to_string()))?;
+    if held == plain.len() {
+        Ok(())
     } else {
-        Err(malformed(format!(
-            "it holds {} bytes instead of {plain_length}",
-            plain.len()
-        )))
+        Err(malformed(format!("it holds {held} bytes instead of {}", plain.len())))
     }
 }
 
@@ -128,6 +124,11 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    fn restored(frame: &[u8], length: usize) -> Result<Vec<u8>, FormatError> {
+        let mut plain = vec![0; length];
+        decompress(frame, &mut plain).map(|()| plain)
+    }
 
     fn frame(plain: &[u8]) -> Vec<u8> {
         let mut frame = Vec::new();
@@ -145,7 +146,7 @@ mod tests {
         for plain in [&noise[..0], &noise[..1], &noise[..130_000], &noise, &vec![7; 1 << 20]] {
             compressor.compress(plain, &mut stored).unwrap();
             assert!(stored.len() as u64 <= Codec::Zstd.bound(plain.len() as u64));
-            assert_eq!(decompress(&stored, plain.len()).unwrap(), plain);
+            assert_eq!(restored(&stored, plain.len()).unwrap(), plain);
         }
         assert!(compressor.memory_bytes() > 0);
         for length in (0..300_000).step_by(4999).chain([131_071, 131_072, 131_073]) {
@@ -159,25 +160,25 @@ mod tests {
         let bomb = frame(&vec![0; 64 << 20]);
         assert!(bomb.len() < 10_000);
         for expected in [0, 1, 1 << 20, (64 << 20) - 1, (64 << 20) + 1] {
-            assert!(decompress(&bomb, expected).is_err(), "{expected}");
+            assert!(restored(&bomb, expected).is_err(), "{expected}");
         }
         let good = frame(b"some bytes");
-        assert!(decompress(&good[..good.len() - 1], 10).is_err());
-        assert!(decompress(&[&good[..], b"x"].concat(), 10).is_err());
+        assert!(restored(&good[..good.len() - 1], 10).is_err());
+        assert!(restored(&[&good[..], b"x"].concat(), 10).is_err());
         assert!(
-            decompress(&[&good[..], &frame(b"")[..]].concat(), 10).is_err(),
+            restored(&[&good[..], &frame(b"")[..]].concat(), 10).is_err(),
             "two frames"
         );
-        assert!(decompress(b"", 0).is_err());
+        assert!(restored(b"", 0).is_err());
         // A skippable frame, which zstd takes for one of no bytes.
-        assert!(decompress(b"\x50\x2a\x4d\x18\x02\0\0\0hi", 0).is_err());
-        assert_eq!(decompress(&frame(b""), 0).unwrap(), b"");
+        assert!(restored(b"\x50\x2a\x4d\x18\x02\0\0\0hi", 0).is_err());
+        assert_eq!(restored(&frame(b""), 0).unwrap(), b"");
     }
 
     proptest! {
         #[test]
         fn foreign_bytes_never_panic(bytes in proptest::collection::vec(any::<u8>(), 0..300), length in 0usize..100_000) {
-            let _ = decompress(&bytes, length);
+            let _ = restored(&bytes, length);
         }
 
         #[test]
@@ -185,7 +186,7 @@ mod tests {
             let mut damaged = frame(&b"to be or not to be ".repeat(100));
             let place = place % damaged.len();
             damaged[place] ^= 1 << bit;
-            if let Ok(plain) = decompress(&damaged, 1900) {
+            if let Ok(plain) = restored(&damaged, 1900) {
                 prop_assert_eq!(plain.len(), 1900);
             }
         }

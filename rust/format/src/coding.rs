@@ -4,12 +4,23 @@
 //! * What comes back was checked twice: the stored bytes by their CRC-32 (and tag), the plain ones by theirs.
 //! * Without codec and encryption, stored bytes are the plain ones, and nothing is copied.
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 
 use crate::{
     Chunk, ChunkIndex, Codec, Compressor, Crc32, DataKey, FormatError, Unverified, Uuid, Verified, codec,
     seal::{Sealed, TAG_BYTES},
+    verified,
 };
+
+/// Memory for bytes that are decoded: of the caller's choice, since it may be large.
+pub trait Room: AsRef<[u8]> + AsMut<[u8]> + Send + 'static {}
+
+impl<R: AsRef<[u8]> + AsMut<[u8]> + Send + 'static> Room for R {}
+
+/// Room of the allocator's, for callers who need not count it.
+pub fn on_heap(length: usize) -> Option<Vec<u8>> {
+    Some(vec![0; length])
+}
 
 /// Required-feature bits of the manifest's header.
 pub(crate) const FEATURE_ZSTD: u16 = 1 << 0;
@@ -157,42 +168,74 @@ impl Transform<'_> {
         Ok(stored)
     }
 
-    /// Kafka's bytes out of stored ones; `what` names them in errors.
-    pub(crate) fn restore(
+    /// Kafka's bytes out of stored ones that others may hold too; `what` names them in errors.
+    pub(crate) fn restore<R: Room>(
         &self,
         piece: Sealed<'_>,
         what: impl Fn() -> String,
         stored: Unverified,
-        stored_crc32: Crc32,
-        plain_crc32: Crc32,
+        (stored_crc32, plain_crc32): (Crc32, Crc32),
+        mut room: impl FnMut(usize) -> Option<R>,
     ) -> Result<Verified, FormatError> {
-        let stored = stored.verify(&what, stored_crc32)?;
         if self.is_plain() && stored_crc32 == plain_crc32 {
-            return Ok(stored);
+            return stored.verify(what, stored_crc32);
         }
-        let mut bytes = stored.into_bytes();
+        let stored = stored.into_bytes();
+        let mut own = room(stored.len()).ok_or_else(|| no_room(stored.len()))?;
+        let copied = own.as_mut().get_mut(..stored.len());
+        copied.ok_or_else(|| no_room(stored.len()))?.copy_from_slice(&stored);
+        self.restore_own(piece, what, (own, stored.len()), (stored_crc32, plain_crc32), room)
+    }
+
+    /// The same out of stored bytes that are the caller's alone, at the begin of a room: what is encrypted is decrypted in place.
+    pub(crate) fn restore_own<R: Room>(
+        &self,
+        piece: Sealed<'_>,
+        what: impl Fn() -> String,
+        (mut stored, mut length): (R, usize),
+        (stored_crc32, plain_crc32): (Crc32, Crc32),
+        mut room: impl FnMut(usize) -> Option<R>,
+    ) -> Result<Verified, FormatError> {
+        let bytes = stored.as_mut().get_mut(..length).ok_or_else(|| no_room(length))?;
+        verified::check(bytes, &what, stored_crc32)?;
         if let Some(key) = self.data_key {
-            bytes = open(key, self.segment_id, piece, bytes)?;
+            length = open(key, self.segment_id, piece, bytes)?;
         }
-        if self.codec == Codec::Zstd {
+        let bytes = if self.codec == Codec::Zstd {
             let plain_length = usize::try_from(plain_crc32.length())
                 .map_err(|_| FormatError::malformed("zstd frame", "over the address space"))?;
-            bytes = Bytes::from(codec::decompress(&bytes, plain_length)?);
+            let frame = stored.as_ref().get(..length).unwrap_or_default();
+            filled(plain_length, &mut room, |plain| codec::decompress(frame, plain))?
+        } else {
+            Bytes::from_owner(stored).slice(..length)
+        };
+        if self.is_plain() && stored_crc32 == plain_crc32 {
+            return Ok(Verified::proved(bytes));
         }
         Unverified::new(bytes).verify(|| format!("{} after decoding", what()), plain_crc32)
     }
 }
 
-/// Splits off the tag and decrypts; in place when nobody else holds the bytes.
-fn open(key: &DataKey, segment_id: Uuid, piece: Sealed<'_>, sealed: Bytes) -> Result<Bytes, FormatError> {
-    let mut bytes = sealed
-        .try_into_mut()
-        .unwrap_or_else(|shared| BytesMut::from(&shared[..]));
-    let Some(length) = bytes.len().checked_sub(TAG_BYTES) else {
+/// Decrypts in place what stands before the tag; how many bytes that are.
+fn open(key: &DataKey, segment_id: Uuid, piece: Sealed<'_>, sealed: &mut [u8]) -> Result<usize, FormatError> {
+    let Some((bytes, tag)) = sealed.split_last_chunk_mut::<TAG_BYTES>() else {
         return Err(FormatError::malformed("sealed bytes", "shorter than a tag"));
     };
-    let tag = bytes.split_off(length);
-    let tag = tag[..].try_into().expect("split off with this length");
-    key.open(segment_id, piece, &mut bytes, tag)?;
-    Ok(bytes.freeze())
+    key.open(segment_id, piece, bytes, *tag)?;
+    Ok(bytes.len())
+}
+
+fn no_room(length: usize) -> FormatError {
+    FormatError::malformed("memory", format!("no room for {length} bytes"))
+}
+
+/// `length` bytes of a room that `fill` has written.
+fn filled<R: Room>(
+    length: usize,
+    room: &mut impl FnMut(usize) -> Option<R>,
+    fill: impl FnOnce(&mut [u8]) -> Result<(), FormatError>,
+) -> Result<Bytes, FormatError> {
+    let mut room = room(length).ok_or_else(|| no_room(length))?;
+    fill(room.as_mut().get_mut(..length).ok_or_else(|| no_room(length))?)?;
+    Ok(Bytes::from_owner(room).slice(..length))
 }

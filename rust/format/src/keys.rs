@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{FormatError, SegmentMetadata, error::quoted};
+use crate::{FormatError, SegmentMetadata, Uuid, error::quoted};
 
 /// Longest prefix in bytes of UTF-8: it must fit into Kafka's custom metadata (see [`crate::CustomMetadata`]).
 pub const KEY_PREFIX_BYTES_MAX: usize = 96;
@@ -71,14 +71,24 @@ impl SegmentKeys {
     ///
     /// Topic and id are two components: MinIO and file systems refuse one over 255 bytes, and a topic may have 249.
     pub fn new(prefix: &KeyPrefix, segment: &SegmentMetadata) -> Self {
-        let stem = format!(
-            "{prefix}{}/{}/{}/{:020}-{}",
-            segment.topic, segment.topic_id, segment.partition, segment.start_offset, segment.segment_id
-        );
+        let folder = Self::folder(prefix, segment);
+        let stem = format!("{folder}{:020}-{}", segment.start_offset, segment.segment_id);
         SegmentKeys {
             log: format!("{stem}.log"),
             manifest: format!("{stem}.manifest"),
         }
+    }
+
+    /// What the keys of all segments of its partition begin with. In order of keys, segments are in order of their base offsets.
+    pub fn folder(prefix: &KeyPrefix, segment: &SegmentMetadata) -> String {
+        format!("{prefix}{}/{}/{}/", segment.topic, segment.topic_id, segment.partition)
+    }
+
+    /// Base offset and id of the segment whose manifest has this key in `folder`; `None` for any other object.
+    pub fn of_manifest(folder: &str, key: &str) -> Option<(i64, Uuid)> {
+        let stem = key.strip_prefix(folder)?.strip_suffix(".manifest")?;
+        let (offset, id) = stem.split_once('-')?;
+        Some((offset.parse().ok()?, Uuid::parse(id).ok()?))
     }
 }
 
@@ -95,6 +105,12 @@ mod tests {
             "tier/orders/AAAAAAAAAAEAAAAAAAAAAg/7/00000000000001000000-AAAAAAAAAAMAAAAAAAAABA.log"
         );
         assert_eq!(keys.manifest, keys.log.replace(".log", ".manifest"));
+        let folder = SegmentKeys::folder(&KeyPrefix::new("tier/").unwrap(), &example());
+        let told = SegmentKeys::of_manifest(&folder, &keys.manifest);
+        assert_eq!(told, Some((example().start_offset, example().segment_id)));
+        for other in [&keys.log, "tier/orders/x.manifest", &keys.manifest[5..], &folder] {
+            assert_eq!(SegmentKeys::of_manifest(&folder, other), None, "{other}");
+        }
     }
 
     #[test]

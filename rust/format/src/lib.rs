@@ -36,7 +36,7 @@ pub use chunk::{
     CHUNK_SIZE_MAX, CHUNK_SIZE_MIN, Chunk, ChunkIndex, ChunkSize, ChunkTable, PlainPosition, StoredPosition,
 };
 pub use codec::{COMPRESSION_LEVELS, Codec, Compressor};
-pub use coding::{Coding, Encryption, WrappedKey};
+pub use coding::{Coding, Encryption, Room, WrappedKey, on_heap};
 pub use custom_metadata::{CUSTOM_METADATA_BYTES_MAX, CustomMetadata};
 pub use error::FormatError;
 pub use index::IndexType;

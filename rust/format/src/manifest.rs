@@ -18,7 +18,7 @@ use prost::Message;
 use crate::{
     Chunk, ChunkIndex, ChunkTable, Codec, Coding, Compressor, Crc32, DataKey, Encryption, FormatError, IndexType,
     SegmentMetadata, Unverified, Verified, WrappedKey,
-    coding::{FEATURE_ENCRYPTION, FEATURE_ZSTD},
+    coding::{FEATURE_ENCRYPTION, FEATURE_ZSTD, Room},
     error::quoted,
     proto::{CodecMessage, EncryptionMessage, IndexMessage, ManifestMessage},
     seal::{Sealed, TAG_BYTES},
@@ -187,24 +187,42 @@ impl Manifest {
         (indexes + chunks) as u64
     }
 
-    /// Kafka's bytes of a chunk out of its stored ones.
+    /// Kafka's bytes of a chunk out of its stored ones, which fill `stored`: in the same memory, or, where they are compressed, in as much as
+    /// Kafka's bytes are, which `room` gives.
     ///
     /// # Errors
-    /// Any [`FormatError`] when the stored bytes are not those that the segment was written with.
-    pub fn restore_chunk(&self, index: ChunkIndex, stored: Unverified) -> Result<Verified, FormatError> {
+    /// Any [`FormatError`] when the stored bytes are not those that the segment was written with, or there is no room.
+    pub fn restore_chunk<R: Room>(
+        &self,
+        index: ChunkIndex,
+        stored: R,
+        room: impl FnMut(usize) -> Option<R>,
+    ) -> Result<Verified, FormatError> {
         let (Some(stored_crc32), Some(plain_crc32)) =
             (self.chunks.stored_crc32(index), self.chunks.plain_crc32_of(index))
         else {
             return Err(FormatError::malformed("chunk table", format!("no chunk {}", index.0)));
         };
         let what = || format!("chunk {} of segment {}", index.0, self.segment.segment_id);
-        self.coding.transform(self.segment.segment_id).restore(
+        let length = stored.as_ref().len();
+        self.coding.transform(self.segment.segment_id).restore_own(
             Sealed::Chunk(index.0),
             what,
-            stored,
-            stored_crc32,
-            plain_crc32,
+            (stored, length),
+            (stored_crc32, plain_crc32),
+            room,
         )
+    }
+
+    /// The same without indexes: all that reading chunks needs, in little memory.
+    pub fn without_indexes(&self) -> Self {
+        Manifest {
+            segment: self.segment.clone(),
+            chunks: self.chunks.clone(),
+            coding: self.coding.clone(),
+            indexes: Default::default(),
+            writer: self.writer.clone(),
+        }
     }
 
     /// The bytes of the object. With a compressor, indexes that get smaller by it are stored as zstd frames.
@@ -244,14 +262,11 @@ impl Manifest {
     ///
     /// # Errors
     /// As [`Manifest::encode`], and when the room is too small.
-    pub fn encode_into<Room>(
+    pub fn encode_into<R: Room>(
         &self,
-        mut room: Room,
+        mut room: R,
         mut compressor: Option<&mut Compressor>,
-    ) -> Result<EncodedManifest, FormatError>
-    where
-        Room: AsRef<[u8]> + AsMut<[u8]> + Send + 'static,
-    {
+    ) -> Result<EncodedManifest, FormatError> {
         let head_max = self.head_length_max();
         let (head, mut payloads) = room.as_mut().split_at_mut_checked(head_max).ok_or_else(no_room)?;
         let mut features = self.coding.features();
@@ -371,11 +386,16 @@ impl Manifest {
         Ok(message::plain_index_bytes(&message.indexes))
     }
 
-    /// Reads and checks the bytes of an object; `keys` opens an encrypted one. Indexes that are stored plain share the buffer of `object`.
+    /// Reads and checks the bytes of an object; `keys` opens an encrypted one. Indexes that are stored plain share the buffer of `object`,
+    /// others are in memory that `room` gives.
     ///
     /// # Errors
     /// Any [`FormatError`]; nothing of a manifest that does not fit in every respect is given out.
-    pub fn decode(object: Bytes, keys: &dyn DataKeys) -> Result<Self, FormatError> {
+    pub fn decode<R: Room>(
+        object: Bytes,
+        keys: &dyn DataKeys,
+        mut room: impl FnMut(usize) -> Option<R>,
+    ) -> Result<Self, FormatError> {
         let (header, mut message, message_end) = split(&object)?;
         let mut payloads = object.slice(message_end..);
         let segment = message::segment_from_message(message.segment.take())?;
@@ -409,7 +429,7 @@ impl Manifest {
         let chunks = message::chunks_from_message(&message, segment.segment_size, &coding)?;
         let transform = coding.transform(segment.segment_id);
         let zstd_announced = header.features & FEATURE_ZSTD != 0;
-        let indexes = message::indexes_from_message(&message.indexes, &payloads, transform, zstd_announced)?;
+        let indexes = message::indexes_from_message(&message.indexes, &payloads, transform, zstd_announced, &mut room)?;
         let manifest = Manifest {
             segment,
             chunks,

@@ -19,28 +19,39 @@ impl Unverified {
         self.0.len() as u64
     }
 
+    /// The bytes, for whoever checks them himself.
+    pub(crate) fn into_bytes(self) -> Bytes {
+        self.0
+    }
+
     /// Gives the bytes back when length and CRC-32 are as written down; `what` names them in the error.
     ///
     /// # Errors
     /// [`FormatError::WrongLength`] or [`FormatError::WrongChecksum`].
     pub fn verify(self, what: impl FnOnce() -> String, expected: Crc32) -> Result<Verified, FormatError> {
-        let found = Crc32::of(&self.0);
-        if found.length() != expected.length() {
-            return Err(FormatError::WrongLength {
-                what: "stored data",
-                expected: expected.length(),
-                found: found.length(),
-            });
-        }
-        if found != expected {
-            return Err(FormatError::WrongChecksum {
-                what: what(),
-                expected: expected.value(),
-                found: found.value(),
-            });
-        }
+        check(&self.0, what, expected)?;
         Ok(Verified(self.0))
     }
+}
+
+/// Compares length and CRC-32 with what was written down; `what` names the bytes in the error.
+pub(crate) fn check(bytes: &[u8], what: impl FnOnce() -> String, expected: Crc32) -> Result<(), FormatError> {
+    let found = Crc32::of(bytes);
+    if found.length() != expected.length() {
+        return Err(FormatError::WrongLength {
+            what: "stored data",
+            expected: expected.length(),
+            found: found.length(),
+        });
+    }
+    if found != expected {
+        return Err(FormatError::WrongChecksum {
+            what: what(),
+            expected: expected.value(),
+            found: found.value(),
+        });
+    }
+    Ok(())
 }
 
 /// Bytes whose length and checksum were found right.

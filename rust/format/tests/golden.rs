@@ -9,7 +9,7 @@ use std::{fs, path::PathBuf};
 
 use alluvium_format::{
     Chunk, ChunkIndex, ChunkSize, ChunkTable, Coding, Crc32, CustomMetadata, IndexPayload, IndexType, KeyPrefix,
-    LeaderEpoch, Manifest, NoKeys, SegmentKeys, SegmentMetadata, TopicName, Unverified, Uuid,
+    LeaderEpoch, Manifest, NoKeys, SegmentKeys, SegmentMetadata, TopicName, Uuid, on_heap,
 };
 use bytes::Bytes;
 
@@ -99,7 +99,7 @@ fn version_1_is_read_and_written_as_ever() {
 
     let expected = manifest(&log);
     let object = golden("segment.manifest", &expected.encode(None).unwrap().object);
-    assert_eq!(Manifest::decode(object.clone(), &NoKeys).unwrap(), expected);
+    assert_eq!(Manifest::decode(object.clone(), &NoKeys, on_heap).unwrap(), expected);
     assert_eq!(expected.encode(None).unwrap().object, object);
 
     let custom = CustomMetadata {
@@ -120,7 +120,7 @@ fn version_1_is_read_and_written_as_ever() {
 #[test]
 fn the_golden_chunks_verify_against_the_golden_manifest() {
     let log = golden("segment.log", &[]);
-    let manifest = Manifest::decode(golden("segment.manifest", &[]), &NoKeys).unwrap();
+    let manifest = Manifest::decode(golden("segment.manifest", &[]), &NoKeys, on_heap).unwrap();
     let chunks = manifest.chunks();
     let mut position = 0;
     for index in (0..2).map(ChunkIndex) {
@@ -128,7 +128,7 @@ fn the_golden_chunks_verify_against_the_golden_manifest() {
         assert_eq!(range.start.0, position);
         position = range.end.0;
         let stored = log.slice(usize::try_from(range.start.0).unwrap()..usize::try_from(range.end.0).unwrap());
-        let plain = manifest.restore_chunk(index, Unverified::new(stored.clone())).unwrap();
+        let plain = manifest.restore_chunk(index, stored.to_vec(), on_heap).unwrap();
         assert!(plain.bytes() == &stored);
     }
     assert_eq!(position, log.len() as u64);

@@ -22,11 +22,12 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 const SLICE: Duration = Duration::from_millis(20);
 
 /// Metrics of what is in use: all are zero when nothing goes on.
-const GAUGES: [(&str, &str); 12] = [
+const GAUGES: [(&str, &str); 13] = [
     ("copy", "running"),
     ("delete", "running"),
     ("fetch", "streams_open"),
     ("cache", "loads_running"),
+    ("read_ahead", "requests_running"),
     ("memory", "upload_bytes"),
     ("memory", "load_bytes"),
     ("store", "requests_running"),

@@ -1,10 +1,11 @@
 //! Purpose: the testkit's tools for other processes.
 //!
-//! `s3-server` prints `READY <endpoint>` and `ADMIN <url>` when it can be used, `fault-proxy` prints `READY <endpoint>`.
-//! Both run until they are told to end: by SIGTERM or SIGINT, or, with `--exit-with-stdin`, by the end of their standard
-//! input. Diagnostics go to standard error, as `RUST_LOG` says.
+//! `s3-server` and `fault-proxy` print `READY <endpoint>` and `ADMIN <url>` when they can be used, and run until they are told
+//! to end: by SIGTERM or SIGINT, or, with `--exit-with-stdin`, by the end of their standard input. `ranged-get` prints one
+//! JSON object and ends. Diagnostics go to standard error, as `RUST_LOG` says.
 
 use alluvium_testkit::proxy::{FaultProxy, LinkShape, Protocol, ProxyConfig, ProxyError};
+use alluvium_testkit::ranged_get::{RangedGet, RangedGetError};
 use alluvium_testkit::s3_server::{FaultError, S3Server, S3ServerConfig, S3ServerError, TlsMode};
 use clap::{Args, Parser, Subcommand};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -30,6 +31,8 @@ enum Command {
     S3Server(S3ServerArguments),
     /// Run a proxy in front of an S3 server: a network with latency and a limited width
     FaultProxy(FaultProxyArguments),
+    /// Read an object by parallel GETs of ranges and throw it away: the raw limit of reading
+    RangedGet(RangedGetArguments),
 }
 
 #[derive(Args)]
@@ -85,6 +88,26 @@ struct FaultProxyArguments {
     exit_with_stdin: bool,
 }
 
+#[derive(Args)]
+struct RangedGetArguments {
+    /// The object, as http://host:port/bucket/key
+    #[arg(long)]
+    url: String,
+    /// Line of the head of every request, such as one of a signature; may be given several times
+    #[arg(long = "header", value_name = "NAME: VALUE")]
+    headers: Vec<String>,
+    #[arg(long, value_name = "N")]
+    object_bytes: u64,
+    #[arg(long, value_name = "N", default_value_t = 16 << 20)]
+    range_bytes: u64,
+    /// Requests at a time, each on a connection of its own
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    in_flight: usize,
+    /// How often the object is read
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    times: u64,
+}
+
 /// Why the tool ends with an error.
 #[derive(Debug, thiserror::Error)]
 enum ToolError {
@@ -96,6 +119,8 @@ enum ToolError {
     Upstream(String),
     #[error(transparent)]
     Faults(#[from] FaultError),
+    #[error(transparent)]
+    RangedGet(#[from] RangedGetError),
     #[error("cannot listen to signals: {0}")]
     Signals(#[source] io::Error),
     #[error("cannot write to standard output: {0}")]
@@ -112,6 +137,7 @@ fn main() -> ExitCode {
     let ended = match Arguments::parse().command {
         Command::S3Server(arguments) => s3_server(arguments),
         Command::FaultProxy(arguments) => fault_proxy(arguments),
+        Command::RangedGet(arguments) => ranged_get(arguments),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
@@ -156,11 +182,27 @@ fn fault_proxy(arguments: FaultProxyArguments) -> Result<(), ToolError> {
     if let Some(rules) = arguments.faults {
         proxy.faults().set_json(rules.as_bytes())?;
     }
-    run(
-        &format!("READY {}", proxy.endpoint()),
-        signals,
-        arguments.exit_with_stdin,
-    )
+    let ready = format!("READY {}\nADMIN {}", proxy.endpoint(), proxy.admin());
+    run(&ready, signals, arguments.exit_with_stdin)
+}
+
+fn ranged_get(arguments: RangedGetArguments) -> Result<(), ToolError> {
+    let taken = RangedGet {
+        url: arguments.url,
+        headers: arguments.headers,
+        object_bytes: arguments.object_bytes,
+        range_bytes: arguments.range_bytes,
+        in_flight: arguments.in_flight,
+        times: arguments.times,
+    }
+    .run()?;
+    let told = serde_json::json!({
+        "bytes": taken.bytes,
+        "requests": taken.requests,
+        "wall_seconds": taken.wall.as_secs_f64(),
+        "cpu_seconds": taken.cpu.as_secs_f64(),
+    });
+    writeln!(io::stdout(), "{told}").map_err(ToolError::Output)
 }
 
 fn signals() -> Result<Signals, ToolError> {

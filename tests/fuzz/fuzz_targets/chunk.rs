@@ -8,7 +8,7 @@
 
 use alluvium_format::{
     Chunk, ChunkIndex, ChunkSize, ChunkTable, Codec, Coding, DataKey, Encryption, FormatError, Manifest,
-    SegmentMetadata, TopicName, Unverified, Uuid, WrappedKey,
+    SegmentMetadata, TopicName, Uuid, WrappedKey, on_heap,
 };
 use alluvium_fuzz::{DATA_KEY, check_error, compress, seal};
 use arbitrary::{Arbitrary, Unstructured};
@@ -124,8 +124,7 @@ fn run(plan: Plan, rest: &[u8]) {
 
     let restore = |plain_crc32| {
         let manifest = manifest(plan, index, plain_length, &stored, plain_crc32);
-        let bytes = Unverified::new(Bytes::from(stored.clone()));
-        manifest.restore_chunk(index, bytes)
+        manifest.restore_chunk(index, stored.clone(), on_heap)
     };
     let restored = match known {
         Some(plain) => restore(crc32fast::hash(plain)),

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use alluvium_format::Manifest;
+use alluvium_format::{Manifest, on_heap};
 use alluvium_fuzz::{
     FEATURE_ENCRYPTION, FEATURE_ZSTD, HEADER_BYTES, Keys, check_accepted, check_error, manifest_object,
 };
@@ -18,13 +18,13 @@ fuzz_target!(|bytes: &[u8]| {
 
 fn attempt(object: Bytes) {
     let header = Manifest::check_header(&object, object.len() as u64);
-    match Manifest::decode(object.clone(), &Keys) {
+    match Manifest::decode(object.clone(), &Keys, on_heap) {
         Ok(manifest) => check_accepted(&object, &manifest),
         Err(error) => check_error(&error),
     }
     if let Err(error) = header {
         assert_eq!(
-            Manifest::decode(object, &Keys),
+            Manifest::decode(object, &Keys, on_heap),
             Err(error),
             "the header alone decides as the whole does"
         );

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use alluvium_format::{IndexType, Manifest};
+use alluvium_format::{IndexType, Manifest, on_heap};
 use alluvium_fuzz::{
     EncryptionMessage, FEATURE_ENCRYPTION, FEATURE_ZSTD, IndexMessage, Keys, LOST_KEY_ID, ManifestMessage,
     SegmentMessage, TAG_BYTES, check_accepted, check_error, compress, manifest_object, seal,
@@ -121,7 +121,7 @@ fuzz_target!(|plan: Plan| {
             object = flipped.into();
         }
     }
-    match Manifest::decode(object.clone(), &Keys) {
+    match Manifest::decode(object.clone(), &Keys, on_heap) {
         Ok(manifest) => {
             check_accepted(&object, &manifest);
             if plan.lies.is_empty() {

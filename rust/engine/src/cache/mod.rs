@@ -1,44 +1,59 @@
-//! The cache of verified chunks and manifests, in memory.
+//! The cache of verified chunks and manifests in memory, with all memory of the read path; behind it, [`disk`] keeps stored bytes.
 //!
 //! # Purpose
 //! Kafka opens a new stream for about every mebibyte it reads; the cache turns these into one load a chunk.
 //!
 //! # Flow
-//! A lookup is a hit, joins the load under way for the same entry, or starts one ([`Cache::get_or_load`]).
+//! A lookup is a hit, joins the load under way for the same entry, or becomes the one who must load it and holds its [`Ticket`]. Who loads reserves
+//! memory here first; what is evicted makes room for it, in the order of [`order`].
 //!
 //! # Invariants
+//! * Entries, loads and what readers still hold of evicted entries are together within one budget: bytes come back when the last of them
+//!   is dropped.
 //! * An entry is whole and verified, and is found under the segment it belongs to only.
 //! * One load an entry at a time; a failed load leaves nothing behind.
 //! * A purge also keeps a load that is under way from leaving its result.
-//! * Least recently used entries go first: with a frequency filter, a chunk that is read once from end to end in four streams would be
-//!   turned away and loaded four times.
+//! * Reading ahead never takes memory that somebody waits for.
 //!
 //! # Cancel
 //! A load belongs to the cache: whoever gives up waiting leaves it running for the next one.
 //!
 //! # Not here
-//! The disk tier and read-ahead; what an entry is loaded from ([`crate::read`]).
+//! What an entry is loaded from, and when something is loaded ahead ([`crate::read`]).
+
+mod disk;
+mod order;
 
 use std::{
-    collections::{HashMap, hash_map},
-    future::Future,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    collections::HashMap,
+    ops::Deref,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
-use alluvium_format::{CHUNK_SIZE_MIN, ChunkIndex, Manifest, Uuid, Verified};
-use moka::policy::EvictionPolicy;
+use alluvium_format::{ChunkIndex, Manifest, Uuid, Verified};
+use tokio::time::Instant;
 
-use crate::{Error, ErrorKind, Result, completion::Completion, metrics::Metrics};
-
-/// What an entry costs beside its bytes: key, value, and the cache's own links; rounded up.
-const ENTRY_OVERHEAD_BYTES: usize = 512;
+use crate::{
+    Error, ErrorKind, Result,
+    budget::{Budget, BufferPool, PooledBuffer, Reservation},
+    completion::Completion,
+    metrics::Metrics,
+};
+pub(crate) use disk::{DiskCache, DiskMetrics};
+use order::{Evicted, Order};
 
 /// How long a corrupt entry is not asked for again.
 const CORRUPT_REMEMBERED: Duration = Duration::from_secs(1);
 
 /// Most corrupt entries remembered.
-const CORRUPT_ENTRIES_MAX: u64 = 1000;
+const CORRUPT_ENTRIES_MAX: usize = 1000;
+
+/// How often a load that waits for memory looks again for what can go.
+const LOOK_AGAIN: Duration = Duration::from_millis(20);
 
 /// What is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,29 +64,71 @@ pub(crate) enum EntryKey {
     Chunk(Uuid, ChunkIndex),
 }
 
-/// A cached value.
+impl EntryKey {
+    fn segment_id(self) -> Uuid {
+        match self {
+            EntryKey::Manifest(segment_id) | EntryKey::Chunk(segment_id, _) => segment_id,
+        }
+    }
+}
+
+/// A manifest, and the memory it takes.
+#[derive(Debug)]
+pub(crate) struct CachedManifest {
+    manifest: Manifest,
+    /// What streams hold: they are there for long, and its few kilobytes are not counted.
+    without_indexes: Arc<Manifest>,
+    reservation: Reservation,
+}
+
+impl CachedManifest {
+    /// A manifest whose bytes `reservation` covers.
+    pub(crate) fn new(manifest: Manifest, reservation: Reservation) -> Arc<Self> {
+        Arc::new(CachedManifest {
+            without_indexes: Arc::new(manifest.without_indexes()),
+            manifest,
+            reservation,
+        })
+    }
+}
+
+impl CachedManifest {
+    /// The manifest without its indexes.
+    pub(crate) fn without_indexes(&self) -> Arc<Manifest> {
+        Arc::clone(&self.without_indexes)
+    }
+}
+
+impl Deref for CachedManifest {
+    type Target = Manifest;
+
+    fn deref(&self) -> &Manifest {
+        &self.manifest
+    }
+}
+
+/// A cached value. It holds its memory for as long as anybody holds the value.
 #[derive(Clone, Debug)]
 pub(crate) enum Entry {
-    /// A manifest, and how many bytes its object had.
-    Manifest(Arc<Manifest>, usize),
-    /// A chunk.
-    Chunk(Verified),
+    /// A manifest.
+    Manifest(Arc<CachedManifest>),
+    /// A chunk, and the bytes that were reserved for it.
+    Chunk(Verified, u64),
 }
 
 impl Entry {
-    fn weight(&self) -> u32 {
-        let bytes = match self {
-            Entry::Manifest(_, bytes) => *bytes,
-            Entry::Chunk(chunk) => chunk.bytes().len(),
-        };
-        u32::try_from(bytes + ENTRY_OVERHEAD_BYTES).unwrap_or(u32::MAX)
+    fn bytes(&self) -> u64 {
+        match self {
+            Entry::Manifest(manifest) => manifest.reservation.bytes(),
+            Entry::Chunk(_, bytes) => *bytes,
+        }
     }
 
     /// The manifest in it.
-    pub(crate) fn manifest(self) -> Result<Arc<Manifest>> {
+    pub(crate) fn manifest(self) -> Result<Arc<CachedManifest>> {
         match self {
-            Entry::Manifest(manifest, _) => Ok(manifest),
-            Entry::Chunk(_) => Err(Error::new(
+            Entry::Manifest(manifest) => Ok(manifest),
+            Entry::Chunk(..) => Err(Error::new(
                 ErrorKind::Internal,
                 "a chunk is cached in the place of a manifest",
             )),
@@ -81,7 +138,7 @@ impl Entry {
     /// The chunk in it.
     pub(crate) fn chunk(self) -> Result<Verified> {
         match self {
-            Entry::Chunk(chunk) => Ok(chunk),
+            Entry::Chunk(chunk, _) => Ok(chunk),
             Entry::Manifest(..) => Err(Error::new(
                 ErrorKind::Internal,
                 "a manifest is cached in the place of a chunk",
@@ -91,96 +148,139 @@ impl Entry {
 }
 
 /// A load under way.
-pub(crate) type Load = Arc<Completion<Entry>>;
+#[derive(Clone, Debug)]
+pub(crate) struct Load {
+    pub(crate) completion: Arc<Completion<Entry>>,
+    /// Whether it was begun for nobody in particular: its failure says nothing to who has joined it.
+    pub(crate) is_ahead: bool,
+}
 
 /// What a lookup found.
+#[derive(Debug)]
 pub(crate) enum Lookup {
     /// The entry.
     Hit(Entry),
-    /// A load of it.
+    /// A load of it that somebody else has begun.
     Loading(Load),
+    /// Nothing: whoever asked must load it.
+    Missing(Ticket, Load),
+}
+
+/// Whoever can be asked to let go of an entry that he holds and does not use.
+pub(crate) trait Holder: Send + Sync + std::fmt::Debug {
+    /// Lets go of it, unless it is in use.
+    fn let_go(&self);
 }
 
 /// The cache of one instance.
 #[derive(Debug)]
 pub(crate) struct Cache {
-    memory: moka::sync::Cache<EntryKey, Entry>,
-    loads: Mutex<HashMap<EntryKey, Load>>,
-    /// What was found corrupt a moment ago: a consumer asks for it again at once, and each time it would be fetched twice.
-    corrupt: moka::sync::Cache<EntryKey, Error>,
-    metrics: Arc<Metrics>,
+    state: Mutex<State>,
+    memory: Arc<BufferPool>,
+    /// Most bytes of entries.
     capacity: u64,
+    /// Loads that wait for memory.
+    waiting: AtomicU64,
+    holders: Mutex<Vec<Weak<dyn Holder>>>,
+    metrics: Arc<Metrics>,
+}
+
+#[derive(Debug)]
+struct State {
+    order: Order,
+    loads: HashMap<EntryKey, Loading>,
+    /// What was found corrupt a moment ago: a consumer asks for it again at once, and each time it would be fetched twice.
+    corrupt: HashMap<EntryKey, (Instant, Error)>,
+}
+
+#[derive(Debug)]
+struct Loading {
+    load: Load,
+    /// Where the first who wants it will read it; `None`: nobody does yet.
+    place: Option<u64>,
 }
 
 impl Cache {
-    /// A cache of at most `capacity` bytes.
-    pub(crate) fn new(capacity: u64, metrics: Arc<Metrics>) -> Arc<Self> {
-        let memory = moka::sync::Cache::builder()
-            .max_capacity(capacity)
-            .weigher(|_, entry: &Entry| entry.weight())
-            .eviction_policy(EvictionPolicy::lru())
-            .build();
-        let corrupt = moka::sync::Cache::builder()
-            .max_capacity(CORRUPT_ENTRIES_MAX)
-            .time_to_live(CORRUPT_REMEMBERED)
-            .build();
+    /// A cache of at most `capacity` bytes, in a memory of `total` bytes for entries, loads and readers.
+    pub(crate) fn new(capacity: u64, total: u64, metrics: Arc<Metrics>) -> Arc<Self> {
+        let memory = BufferPool::new(Arc::new(Budget::new(total)));
         Arc::new(Cache {
-            corrupt,
+            state: Mutex::new(State {
+                order: Order::new(capacity),
+                loads: HashMap::new(),
+                corrupt: HashMap::new(),
+            }),
             memory,
-            loads: Mutex::new(HashMap::new()),
-            metrics,
             capacity,
+            waiting: AtomicU64::new(0),
+            holders: Mutex::default(),
+            metrics,
         })
     }
 
-    /// Looks `key` up. On a miss nobody is loading, `start` is given the future that loads it and must run it to its end.
-    pub(crate) fn get_or_load<Work>(
-        self: &Arc<Self>,
-        key: EntryKey,
-        work: impl FnOnce() -> Work,
-        start: impl FnOnce(std::pin::Pin<Box<dyn Future<Output = ()> + Send>>),
-    ) -> Lookup
-    where
-        Work: Future<Output = Result<Entry>> + Send + 'static,
-    {
-        if let Some(entry) = self.memory.get(&key) {
+    /// Looks `key` up for somebody who reads it from `place` on.
+    pub(crate) fn look_up(self: &Arc<Self>, key: EntryKey, place: u64) -> Lookup {
+        let mut state = self.lock();
+        if let Some(entry) = state.order.get(&key, place) {
             self.metrics.cache_hits.add(1);
             return Lookup::Hit(entry);
         }
-        let mut loads = self.lock();
-        if let Some(load) = loads.get(&key) {
+        if let Some(loading) = state.loads.get_mut(&key) {
             // Joined: no request of its own, so it counts as a hit.
             self.metrics.cache_hits.add(1);
-            return Lookup::Loading(Arc::clone(load));
+            loading.place.get_or_insert(place);
+            return Lookup::Loading(loading.load.clone());
         }
-        // A load may have ended between the first look and the lock.
-        if let Some(entry) = self.memory.get(&key) {
-            self.metrics.cache_hits.add(1);
-            return Lookup::Hit(entry);
-        }
-        if let Some(error) = self.corrupt.get(&key) {
-            return Lookup::Loading(Completion::done(Err(error)));
+        if let Some(error) = state.known_corrupt(&key) {
+            let load = Load {
+                completion: Completion::done(Err(error)),
+                is_ahead: false,
+            };
+            return Lookup::Loading(load);
         }
         self.metrics.cache_misses.add(1);
-        let (load, filled) = Completion::of(work());
-        loads.insert(key, Arc::clone(&load));
-        drop(loads);
-        let registered = Registered {
+        let ticket = self.register(&mut state, key, Some(place));
+        let load = ticket.load.clone();
+        Lookup::Missing(ticket, load)
+    }
+
+    /// Becomes the one who loads `key` ahead, unless it is here, under way, or known to be corrupt.
+    pub(crate) fn claim_ahead(self: &Arc<Self>, key: EntryKey) -> Option<Ticket> {
+        let mut state = self.lock();
+        let is_here = state.order.contains(&key) || state.loads.contains_key(&key);
+        if is_here || state.known_corrupt(&key).is_some() {
+            return None;
+        }
+        Some(self.register(&mut state, key, None))
+    }
+
+    fn register(self: &Arc<Self>, state: &mut State, key: EntryKey, place: Option<u64>) -> Ticket {
+        let load = Load {
+            completion: Completion::running(),
+            is_ahead: place.is_none(),
+        };
+        let loading = Loading {
+            load: load.clone(),
+            place,
+        };
+        state.loads.insert(key, loading);
+        Ticket {
             cache: Arc::clone(self),
             key,
-            load: Arc::clone(&load),
-        };
-        start(Box::pin(async move {
-            filled.await;
-            drop(registered);
-        }));
-        Lookup::Loading(load)
+            load,
+        }
+    }
+
+    /// Whether it is here or under way.
+    pub(crate) fn has(&self, key: &EntryKey) -> bool {
+        let state = self.lock();
+        state.order.contains(key) || state.loads.contains_key(key)
     }
 
     /// A manifest that is here, without a load.
-    pub(crate) fn manifest(&self, segment_id: Uuid) -> Option<Arc<Manifest>> {
-        match self.memory.get(&EntryKey::Manifest(segment_id)) {
-            Some(Entry::Manifest(manifest, _)) => {
+    pub(crate) fn manifest(&self, segment_id: Uuid) -> Option<Arc<CachedManifest>> {
+        match self.lock().order.get(&EntryKey::Manifest(segment_id), 0) {
+            Some(Entry::Manifest(manifest)) => {
                 self.metrics.cache_hits.add(1);
                 Some(manifest)
             }
@@ -188,84 +288,313 @@ impl Cache {
         }
     }
 
-    /// Drops all of a segment; `segment_size` bounds how many chunks it can have.
-    pub(crate) fn purge(&self, segment_id: Uuid, segment_size: u64) {
-        let manifest_key = EntryKey::Manifest(segment_id);
-        let chunks = match self.memory.get(&manifest_key) {
-            Some(Entry::Manifest(manifest, _)) => manifest.chunks().chunks().len() as u64,
-            _ => segment_size.div_ceil(u64::from(CHUNK_SIZE_MIN)),
+    /// Keeps a manifest that somebody has at hand, if there is room for it.
+    pub(crate) fn keep(&self, manifest: Manifest) {
+        let key = EntryKey::Manifest(manifest.segment().segment_id);
+        let bytes = manifest.memory_bytes();
+        let Some(reservation) = self.try_reserve_ahead(bytes) else {
+            return;
         };
-        // Loads first: one that ends later finds itself unregistered and leaves nothing.
-        self.lock().retain(|key, _| match key {
-            EntryKey::Manifest(id) | EntryKey::Chunk(id, _) => *id != segment_id,
-        });
-        self.memory.invalidate(&manifest_key);
-        self.corrupt.invalidate_all();
-        for index in 0..u32::try_from(chunks).unwrap_or(u32::MAX) {
-            self.memory.invalidate(&EntryKey::Chunk(segment_id, ChunkIndex(index)));
-        }
-        self.enforce_limit();
+        self.memory.fit();
+        let entry = Entry::Manifest(CachedManifest::new(manifest, reservation));
+        let dropped = self.insert(&mut self.lock(), key, entry, Some(0));
+        drop(dropped);
     }
 
-    /// Evicts at once what is over the limit, which would otherwise wait for many more writes.
-    fn enforce_limit(&self) {
-        self.memory.run_pending_tasks();
+    /// Drops all of a segment.
+    pub(crate) fn purge(&self, segment_id: Uuid) {
+        let mut dropped = Vec::new();
+        {
+            let mut state = self.lock();
+            // Loads as well: one that ends later finds itself unregistered and leaves nothing.
+            state.loads.retain(|key, _| key.segment_id() != segment_id);
+            state.corrupt.retain(|key, _| key.segment_id() != segment_id);
+            state.order.remove_segment(segment_id, &mut dropped);
+        }
+        drop(dropped);
+    }
+
+    /// Waits for memory; entries make room for it, and readers who hold one without using it.
+    ///
+    /// # Cancel safety
+    /// Dropping it takes nothing.
+    ///
+    /// # Errors
+    /// As [`Budget::reserve`].
+    pub(crate) async fn reserve(&self, bytes: u64) -> Result<Reservation> {
+        loop {
+            if let Some(reservation) = self.memory.budget().try_reserve(bytes) {
+                return Ok(reservation);
+            }
+            if !self.evict_one(Order::evict) {
+                break;
+            }
+        }
+        let _waiting = Waiting::new(&self.waiting);
+        let reserving = self.memory.budget().reserve(bytes);
+        tokio::pin!(reserving);
+        loop {
+            if let Ok(outcome) = tokio::time::timeout(LOOK_AGAIN, reserving.as_mut()).await {
+                return outcome;
+            }
+            self.evict_one(Order::evict);
+            self.let_go();
+        }
+    }
+
+    /// The same for memory that is no buffer of this one's.
+    ///
+    /// # Errors
+    /// As [`Cache::reserve`].
+    pub(crate) async fn reserve_apart(&self, bytes: u64) -> Result<Reservation> {
+        let reservation = self.reserve(bytes).await?;
+        self.memory.fit();
+        Ok(reservation)
+    }
+
+    /// Takes memory for something that nobody waits for, if there is any.
+    pub(crate) fn try_reserve_ahead(&self, bytes: u64) -> Option<Reservation> {
+        loop {
+            if self.waiting.load(Ordering::Relaxed) > 0 {
+                return None;
+            }
+            if let Some(reservation) = self.memory.budget().try_reserve(bytes) {
+                return Some(reservation);
+            }
+            if !self.evict_one(Order::evict_lightly) {
+                return None;
+            }
+        }
+    }
+
+    /// A buffer for what `reservation` covers.
+    ///
+    /// # Errors
+    /// As [`BufferPool::take`].
+    pub(crate) fn buffer(&self, bytes: usize, reservation: Reservation) -> Result<PooledBuffer> {
+        self.memory.take(bytes, reservation)
+    }
+
+    /// Most bytes that can be loaded ahead at a time: what is used again stays, and so does a part for what readers wait for.
+    pub(crate) fn ahead_max(&self) -> u64 {
+        if self.capacity == 0 {
+            return 0;
+        }
+        let kept = self.lock().order.kept_bytes();
+        let total = self.memory.budget().total();
+        (total - total / 8).saturating_sub(kept)
+    }
+
+    /// Asks `holder` from now on to let go when memory is short.
+    pub(crate) fn watch(&self, holder: Weak<dyn Holder>) {
+        let mut holders = lock(&self.holders);
+        // Those that are gone are removed when they are half of all.
+        if holders.len() == holders.capacity() {
+            holders.retain(|holder| holder.strong_count() > 0);
+            let living = holders.len();
+            holders.reserve(living.max(16));
+        }
+        holders.push(holder);
+    }
+
+    fn let_go(&self) {
+        let holders: Vec<Arc<dyn Holder>> = lock(&self.holders).iter().filter_map(Weak::upgrade).collect();
+        for holder in holders {
+            holder.let_go();
+        }
+    }
+
+    /// Whether there was one.
+    fn evict_one(&self, choose: impl FnOnce(&mut Order) -> Option<Evicted>) -> bool {
+        let evicted = choose(&mut self.lock().order);
+        self.count_evicted(evicted.as_slice());
+        evicted.is_some()
+    }
+
+    fn count_evicted(&self, evicted: &[Evicted]) {
+        self.metrics.cache_evictions.add(evicted.len() as u64);
+        let unused = evicted.iter().filter(|evicted| evicted.unused).count();
+        self.metrics.cache_unused_evictions.add(unused as u64);
+    }
+
+    /// Takes an entry in; what had to go for it is to be dropped after the lock.
+    fn insert(&self, state: &mut State, key: EntryKey, entry: Entry, place: Option<u64>) -> Vec<Evicted> {
+        let bytes = entry.bytes();
+        let mut evicted = Vec::new();
+        if bytes <= self.capacity {
+            evicted.extend(state.order.insert(key, entry, bytes, place));
+            while state.order.bytes() > self.capacity
+                && let Some(next) = state.order.evict()
+            {
+                evicted.push(next);
+            }
+        }
+        self.count_evicted(&evicted);
+        evicted
+    }
+
+    /// Frees memory that is kept only to be used again.
+    pub(crate) fn free_idle_memory(&self) {
+        self.memory.clear();
+    }
+
+    /// Lets go of everything.
+    pub(crate) fn close(&self) {
+        let state = {
+            let mut state = self.lock();
+            state.loads.clear();
+            std::mem::replace(&mut state.order, Order::new(0))
+        };
+        drop(state);
+        self.memory.clear();
     }
 
     /// Loads under way.
     pub(crate) fn loads_running(&self) -> u64 {
-        self.lock().len() as u64
+        self.lock().loads.len() as u64
     }
 
-    /// Bytes held, as far as the cache's housekeeping has come.
+    /// Bytes of entries.
     pub(crate) fn bytes(&self) -> u64 {
-        self.memory.weighted_size()
+        self.lock().order.bytes()
     }
 
-    /// Entries held.
+    /// Number of entries.
     pub(crate) fn entries(&self) -> u64 {
-        self.memory.entry_count()
+        self.lock().order.entries() as u64
     }
 
-    /// Most bytes that may be held.
+    /// Most bytes of entries.
     pub(crate) fn capacity(&self) -> u64 {
         self.capacity
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<EntryKey, Load>> {
-        // Every change of the map is one call, so a panic elsewhere leaves it whole.
-        self.loads.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Bytes that are reserved and not those of entries: of loads, and of what readers hold besides.
+    pub(crate) fn load_bytes(&self) -> u64 {
+        let entries = self.bytes();
+        self.memory.budget().in_use().saturating_sub(entries)
+    }
+
+    /// Most bytes of entries, loads and readers together.
+    pub(crate) fn memory_bytes_max(&self) -> u64 {
+        self.memory.budget().total()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
     }
 }
 
-/// A load's place in the map; leaves it when the load is over, however it ends.
-struct Registered {
+impl State {
+    fn known_corrupt(&mut self, key: &EntryKey) -> Option<Error> {
+        let (since, error) = self.corrupt.get(key)?;
+        if since.elapsed() < CORRUPT_REMEMBERED {
+            return Some(error.clone());
+        }
+        self.corrupt.remove(key);
+        None
+    }
+
+    fn remember_corrupt(&mut self, key: EntryKey, error: &Error) {
+        if self.corrupt.len() >= CORRUPT_ENTRIES_MAX {
+            self.corrupt
+                .retain(|_, (since, _)| since.elapsed() < CORRUPT_REMEMBERED);
+        }
+        if self.corrupt.len() < CORRUPT_ENTRIES_MAX {
+            self.corrupt.insert(key, (Instant::now(), error.clone()));
+        }
+    }
+}
+
+/// The duty to load an entry. Dropping it fails the load.
+#[derive(Debug)]
+pub(crate) struct Ticket {
     cache: Arc<Cache>,
     key: EntryKey,
     load: Load,
 }
 
-impl Drop for Registered {
-    fn drop(&mut self) {
-        let result = self.load.peek();
-        if let Some(Err(error)) = &result {
-            self.cache.metrics.cache_load_failures.add(1);
-            if error.kind() == ErrorKind::Corrupt {
-                self.cache.corrupt.insert(self.key, error.clone());
-            }
-        }
-        let mut loads = self.cache.lock();
-        // After a purge the place may be gone, or be that of a later load.
-        if let hash_map::Entry::Occupied(place) = loads.entry(self.key)
-            && Arc::ptr_eq(place.get(), &self.load)
+impl Ticket {
+    /// Whether somebody waits for it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.with_loading(|loading| loading.place.is_some()) == Some(true)
+    }
+
+    /// Whether its result still has a place: not after a purge.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.with_loading(|_| ()).is_some()
+    }
+
+    fn with_loading<T>(&self, look: impl FnOnce(&Loading) -> T) -> Option<T> {
+        let state = self.cache.lock();
+        let loading = state.loads.get(&self.key)?;
+        Arc::ptr_eq(&loading.load.completion, &self.load.completion).then(|| look(loading))
+    }
+
+    /// Ends the load: the entry is here before anybody who waited goes on.
+    pub(crate) fn fill(self, result: Result<Entry>) {
+        self.end(result);
+    }
+
+    fn end(&self, result: Result<Entry>) {
+        if let Err(error) = &result
+            && !self.load.is_ahead
         {
-            if let Some(Ok(entry)) = result {
-                self.cache.memory.insert(self.key, entry);
-                self.cache.enforce_limit();
+            self.cache.metrics.cache_load_failures.add(1);
+            tracing::debug!(key = ?self.key, %error, "a load failed");
+        }
+        let dropped = {
+            let mut state = self.cache.lock();
+            match state.loads.get(&self.key) {
+                Some(loading) if Arc::ptr_eq(&loading.load.completion, &self.load.completion) => {
+                    let place = loading.place;
+                    state.loads.remove(&self.key);
+                    match &result {
+                        Ok(entry) => self.cache.insert(&mut state, self.key, entry.clone(), place),
+                        Err(error) => {
+                            if error.kind() == ErrorKind::Corrupt && !self.load.is_ahead {
+                                state.remember_corrupt(self.key, error);
+                            }
+                            Vec::new()
+                        }
+                    }
+                }
+                // After a purge, its place may be gone or be that of a later load.
+                _ => Vec::new(),
             }
-            place.remove();
+        };
+        drop(dropped);
+        self.load.completion.complete(result);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.load.completion.is_running() {
+            self.end(Err(Error::closed()));
         }
     }
+}
+
+/// Counts a load that waits.
+struct Waiting<'cache>(&'cache AtomicU64);
+
+impl<'cache> Waiting<'cache> {
+    fn new(count: &'cache AtomicU64) -> Self {
+        count.fetch_add(1, Ordering::Relaxed);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change under a lock is a few calls that do not panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

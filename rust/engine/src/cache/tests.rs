@@ -1,158 +1,254 @@
-use std::sync::atomic::{AtomicU32, Ordering};
-
 use alluvium_format::{Crc32, Unverified};
 use bytes::Bytes;
-use tokio::sync::oneshot;
 
 use super::*;
 
-fn cache(capacity: u64) -> Arc<Cache> {
-    Cache::new(capacity, Arc::new(Metrics::new(Arc::default())))
+const PAGE: u64 = 4096;
+
+/// A cache of so many entries of a page, in a memory of so many pages.
+fn cache(entries: u64, memory: u64) -> Arc<Cache> {
+    Cache::new(entries * PAGE, memory * PAGE, Arc::new(Metrics::new(Arc::default())))
+}
+
+fn segment() -> Uuid {
+    Uuid::from_u64_pair(1, 1)
 }
 
 fn key(index: u32) -> EntryKey {
-    EntryKey::Chunk(Uuid::from_u64_pair(1, 1), ChunkIndex(index))
+    EntryKey::Chunk(segment(), ChunkIndex(index))
 }
 
-fn chunk(bytes: &'static [u8]) -> Entry {
-    Entry::Chunk(
-        Unverified::new(Bytes::from_static(bytes))
-            .verify(String::new, Crc32::of(bytes))
-            .unwrap(),
-    )
+/// A page filled with `byte`, out of the cache's memory.
+async fn page(cache: &Cache, byte: u8) -> Entry {
+    let reservation = cache.reserve(PAGE).await.unwrap();
+    in_page(cache, reservation, byte)
 }
 
-fn spawn(work: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>) {
-    tokio::spawn(work);
+fn in_page(cache: &Cache, reservation: Reservation, byte: u8) -> Entry {
+    let mut buffer = cache.buffer(4096, reservation).unwrap().into_room();
+    buffer.as_mut().fill(byte);
+    let bytes = buffer.share();
+    let crc32 = Crc32::of(&bytes);
+    Entry::Chunk(Unverified::new(bytes).verify(String::new, crc32).unwrap(), PAGE)
 }
 
-async fn value(lookup: Lookup) -> Result<Bytes> {
-    let entry = match lookup {
+/// Loads an entry as a reader does who starts at its begin.
+async fn read(cache: &Arc<Cache>, index: u32) -> Bytes {
+    let entry = match cache.look_up(key(index), 0) {
         Lookup::Hit(entry) => entry,
-        Lookup::Loading(load) => load.finished().await?,
+        Lookup::Loading(load) => load.completion.finished().await.unwrap(),
+        Lookup::Missing(ticket, load) => {
+            ticket.fill(Ok(page(cache, 1).await));
+            load.completion.finished().await.unwrap()
+        }
     };
-    Ok(entry.chunk()?.into_bytes())
+    entry.chunk().unwrap().into_bytes()
+}
+
+fn missing(lookup: Lookup) -> (Ticket, Load) {
+    match lookup {
+        Lookup::Missing(ticket, load) => (ticket, load),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn joined(lookup: Lookup) -> Load {
+    match lookup {
+        Lookup::Loading(load) => load,
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn outcome(load: &Load) -> Result<Bytes> {
+    Ok(load.completion.finished().await?.chunk()?.into_bytes())
 }
 
 #[tokio::test]
 async fn many_readers_of_one_chunk_cost_one_load() {
-    let cache = cache(1 << 20);
-    let count = Arc::new(AtomicU32::new(0));
-    let (release, held) = oneshot::channel::<()>();
-    let mut held = Some(held);
-    let mut lookups = Vec::new();
-    for _ in 0..8 {
-        let count = Arc::clone(&count);
-        let held = held.take();
-        lookups.push(cache.get_or_load(
-            key(0),
-            || async move {
-                count.fetch_add(1, Ordering::Relaxed);
-                held.unwrap().await.unwrap();
-                Ok(chunk(b"bytes"))
-            },
-            spawn,
-        ));
-    }
+    let cache = cache(8, 8);
+    let (ticket, first) = missing(cache.look_up(key(0), 0));
+    let others: Vec<Load> = (0..7).map(|_| joined(cache.look_up(key(0), 0))).collect();
     assert_eq!(cache.loads_running(), 1);
-    release.send(()).unwrap();
-    for lookup in lookups {
-        assert_eq!(value(lookup).await.unwrap(), "bytes");
+    ticket.fill(Ok(page(&cache, 7).await));
+    for load in others.iter().chain([&first]) {
+        assert_eq!(outcome(load).await.unwrap()[0], 7);
     }
-    assert_eq!(count.load(Ordering::Relaxed), 1);
     assert_eq!(
         (cache.metrics.cache_hits.get(), cache.metrics.cache_misses.get()),
         (7, 1)
     );
+    assert!(matches!(cache.look_up(key(0), 0), Lookup::Hit(_)));
 }
 
 #[tokio::test]
 async fn a_failed_load_is_tried_again_by_the_next_reader() {
-    let cache = cache(1 << 20);
-    let failing = cache.get_or_load(key(0), || async { Err(Error::closed()) }, spawn);
-    assert_eq!(value(failing).await.unwrap_err().kind(), ErrorKind::Closed);
-    tokio::task::yield_now().await;
+    let cache = cache(8, 8);
+    let (ticket, load) = missing(cache.look_up(key(0), 0));
+    ticket.fill(Err(Error::new(ErrorKind::Unavailable, "no")));
+    assert_eq!(outcome(&load).await.unwrap_err().kind(), ErrorKind::Unavailable);
+    // One that is given up, as by a panic or a runtime that ends.
+    let (ticket, load) = missing(cache.look_up(key(0), 0));
+    drop(ticket);
+    assert_eq!(outcome(&load).await.unwrap_err().kind(), ErrorKind::Closed);
     assert_eq!(cache.loads_running(), 0);
-    let panicking = cache.get_or_load(key(0), || async { panic!("in a load") }, spawn);
-    assert_eq!(value(panicking).await.unwrap_err().kind(), ErrorKind::Internal);
-    tokio::task::yield_now().await;
-    let good = cache.get_or_load(key(0), || async { Ok(chunk(b"good")) }, spawn);
-    assert_eq!(value(good).await.unwrap(), "good");
+    assert_eq!(read(&cache, 0).await.len(), 4096);
     assert_eq!(cache.metrics.cache_load_failures.get(), 2);
 }
 
 #[tokio::test]
-async fn a_load_goes_on_when_its_first_reader_gives_up() {
-    let cache = cache(1 << 20);
-    let (release, held) = oneshot::channel::<()>();
-    drop(cache.get_or_load(
-        key(0),
-        || async move {
-            held.await.unwrap();
-            Ok(chunk(b"later"))
-        },
-        spawn,
-    ));
-    release.send(()).unwrap();
-    let second = cache.get_or_load(key(0), || async { panic!("a second load") }, spawn);
-    assert_eq!(value(second).await.unwrap(), "later");
-}
-
-#[tokio::test]
 async fn a_purge_also_stops_a_load_under_way_from_leaving_its_chunk() {
-    let cache = cache(1 << 20);
-    let (release, held) = oneshot::channel::<()>();
-    let first = cache.get_or_load(
-        key(0),
-        || async move {
-            held.await.unwrap();
-            Ok(chunk(b"old"))
-        },
-        spawn,
-    );
-    cache.purge(Uuid::from_u64_pair(1, 1), 1);
-    release.send(()).unwrap();
-    assert_eq!(value(first).await.unwrap(), "old");
-    tokio::task::yield_now().await;
-    let second = cache.get_or_load(key(0), || async { Ok(chunk(b"new")) }, spawn);
-    assert_eq!(value(second).await.unwrap(), "new");
-    tokio::task::yield_now().await;
-    cache.purge(Uuid::from_u64_pair(1, 1), 1);
-    let third = cache.get_or_load(key(0), || async { Ok(chunk(b"newest")) }, spawn);
-    assert_eq!(value(third).await.unwrap(), "newest");
+    let cache = cache(8, 8);
+    let (old, old_load) = missing(cache.look_up(key(0), 0));
+    cache.purge(segment());
+    assert!(!old.is_registered());
+    let (new, new_load) = missing(cache.look_up(key(0), 0));
+    old.fill(Ok(page(&cache, 1).await));
+    assert_eq!(outcome(&old_load).await.unwrap()[0], 1);
+    assert_eq!((cache.entries(), cache.loads_running()), (0, 1));
+    new.fill(Ok(page(&cache, 2).await));
+    assert_eq!(outcome(&new_load).await.unwrap()[0], 2);
+    assert_eq!(read(&cache, 0).await[0], 2);
+    cache.purge(segment());
+    drop((old_load, new_load));
+    assert_eq!((cache.entries(), cache.load_bytes()), (0, 0));
 }
 
 #[tokio::test]
 async fn the_limit_holds_and_the_most_recent_stay() {
-    let cache = cache(10 * (1000 + ENTRY_OVERHEAD_BYTES as u64));
+    let cache = cache(10, 12);
     for index in 0..100 {
-        let lookup = cache.get_or_load(key(index), || async { Ok(chunk(&[7; 1000])) }, spawn);
-        value(lookup).await.unwrap();
-        tokio::task::yield_now().await;
+        read(&cache, index).await;
         assert!(cache.bytes() <= cache.capacity(), "{} after {index}", cache.bytes());
     }
-    assert!(cache.bytes() <= cache.capacity(), "{}", cache.bytes());
-    assert!(matches!(
-        cache.get_or_load(key(99), || async { Err(Error::closed()) }, spawn),
-        Lookup::Hit(_)
-    ));
-    assert!(matches!(
-        cache.get_or_load(key(0), || async { Err(Error::closed()) }, spawn),
-        Lookup::Loading(_)
-    ));
+    assert_eq!((cache.entries(), cache.load_bytes()), (10, 0));
+    assert!(matches!(cache.look_up(key(99), 0), Lookup::Hit(_)));
+    assert!(matches!(cache.look_up(key(0), 0), Lookup::Missing(..)));
+}
+
+/// Each chunk is asked for four times at growing places, as Kafka does with streams of a mebibyte.
+#[tokio::test(start_paused = true)]
+async fn a_segment_read_from_end_to_end_does_not_push_out_what_is_used_again() {
+    let cache = cache(10, 12);
+    let later = || tokio::time::advance(Duration::from_secs(2));
+    for index in 0..4 {
+        read(&cache, index).await;
+    }
+    later().await;
+    for index in 0..4 {
+        read(&cache, index).await;
+    }
+    for index in 100..200 {
+        read(&cache, index).await;
+        // The second at a batch before the last place.
+        for place in [2, 1, 3, 4] {
+            assert!(matches!(cache.look_up(key(index), place), Lookup::Hit(_)));
+        }
+    }
+    for index in 0..4 {
+        assert!(matches!(cache.look_up(key(index), 0), Lookup::Hit(_)), "{index}");
+    }
+    // What is used again takes half at most, so a reader who goes on always has the rest.
+    for index in 0..20 {
+        read(&cache, index).await;
+        later().await;
+        read(&cache, index).await;
+    }
+    assert!(cache.lock().order.kept_bytes() <= cache.capacity() / 2);
 }
 
 #[tokio::test]
-async fn what_is_corrupt_is_not_asked_for_again_at_once() {
-    let cache = cache(1 << 20);
-    let corrupt = || async { Err(Error::new(ErrorKind::Corrupt, "wrong bytes")) };
-    for _ in 0..100 {
-        let lookup = cache.get_or_load(key(0), corrupt, spawn);
-        assert_eq!(value(lookup).await.unwrap_err().kind(), ErrorKind::Corrupt);
-        tokio::task::yield_now().await;
+async fn what_is_loaded_ahead_waits_for_its_reader_and_takes_nothing_from_others() {
+    let cache = cache(4, 4);
+    let ahead = |index| {
+        let ticket = cache.claim_ahead(key(index))?;
+        let reservation = cache.try_reserve_ahead(PAGE)?;
+        ticket.fill(Ok(in_page(&cache, reservation, 9)));
+        Some(())
+    };
+    assert!(ahead(0).is_some() && ahead(1).is_some());
+    assert!(cache.claim_ahead(key(0)).is_none(), "it is here");
+    // What is used once goes first, although it came later.
+    read(&cache, 50).await;
+    read(&cache, 51).await;
+    assert!(ahead(2).is_some() && ahead(3).is_some());
+    assert!(ahead(4).is_none(), "what a reader is about to use does not go for it");
+    assert_eq!(cache.loads_running(), 0);
+    assert!(matches!(cache.look_up(key(50), 0), Lookup::Missing(..)));
+    // For somebody who waits it does go, the oldest first.
+    read(&cache, 60).await;
+    assert!(matches!(cache.look_up(key(0), 0), Lookup::Missing(..)));
+    assert!(matches!(cache.look_up(key(1), 0), Lookup::Hit(_)));
+    assert_eq!(cache.metrics.cache_unused_evictions.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_loaded_ahead_and_forgotten_goes_first() {
+    let cache = cache(2, 2);
+    let ticket = cache.claim_ahead(key(0)).unwrap();
+    let reservation = cache.try_reserve_ahead(PAGE).unwrap();
+    ticket.fill(Ok(in_page(&cache, reservation, 9)));
+    read(&cache, 1).await;
+    tokio::time::advance(Duration::from_secs(11)).await;
+    read(&cache, 2).await;
+    assert!(matches!(cache.look_up(key(1), 0), Lookup::Hit(_)));
+    assert!(matches!(cache.look_up(key(0), 0), Lookup::Missing(..)));
+}
+
+#[tokio::test]
+async fn a_reader_who_joins_a_load_ahead_makes_it_wanted() {
+    let cache = cache(4, 4);
+    let ticket = cache.claim_ahead(key(0)).unwrap();
+    assert!(!ticket.is_wanted());
+    let load = joined(cache.look_up(key(0), 5));
+    assert!(load.is_ahead && ticket.is_wanted());
+    // Its failure is not remembered, nor counted as one that a reader saw.
+    ticket.fill(Err(Error::new(ErrorKind::Corrupt, "wrong bytes")));
+    assert!(outcome(&load).await.is_err());
+    assert_eq!(cache.metrics.cache_load_failures.get(), 0);
+    assert!(matches!(cache.look_up(key(0), 5), Lookup::Missing(..)));
+}
+
+#[derive(Debug)]
+struct Keeper(Mutex<Option<Bytes>>);
+
+impl Holder for Keeper {
+    fn let_go(&self) {
+        lock(&self.0).take();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_that_readers_hold_counts_and_comes_back_when_it_is_short() {
+    let cache = cache(2, 2);
+    let keepers: Vec<_> = [read(&cache, 0).await, read(&cache, 1).await]
+        .map(|bytes| Arc::new(Keeper(Mutex::new(Some(bytes)))))
+        .into();
+    let holders: Vec<Arc<dyn Holder>> = keepers.iter().map(|keeper| Arc::clone(keeper) as _).collect();
+    holders.iter().for_each(|holder| cache.watch(Arc::downgrade(holder)));
+    cache.purge(segment());
+    assert_eq!((cache.bytes(), cache.load_bytes()), (0, 2 * PAGE));
+    assert!(cache.try_reserve_ahead(PAGE).is_none());
+    let reservation = cache.reserve(2 * PAGE).await.unwrap();
+    assert!(keepers.iter().all(|keeper| lock(&keeper.0).is_none()));
+    assert!(cache.try_reserve_ahead(PAGE).is_none());
+    drop(reservation);
+    assert_eq!(cache.load_bytes(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_corrupt_is_not_asked_for_again_at_once() {
+    let cache = cache(8, 8);
+    let (ticket, _) = missing(cache.look_up(key(0), 0));
+    ticket.fill(Err(Error::new(ErrorKind::Corrupt, "wrong bytes")));
+    for _ in 0..100 {
+        let load = joined(cache.look_up(key(0), 0));
+        assert_eq!(outcome(&load).await.unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    assert!(cache.claim_ahead(key(0)).is_none());
     assert_eq!(cache.metrics.cache_misses.get(), 1);
-    cache.purge(Uuid::from_u64_pair(1, 1), 1);
-    let mended = cache.get_or_load(key(0), || async { Ok(chunk(b"mended")) }, spawn);
-    assert_eq!(value(mended).await.unwrap(), "mended");
+    tokio::time::advance(CORRUPT_REMEMBERED).await;
+    let (ticket, _) = missing(cache.look_up(key(0), 0));
+    ticket.fill(Err(Error::new(ErrorKind::Corrupt, "wrong bytes")));
+    cache.purge(segment());
+    assert_eq!(read(&cache, 0).await.len(), 4096);
 }

@@ -10,6 +10,7 @@
 //! # Not here
 //! Whether the store can be reached: see [`crate::probe`].
 
+mod cache;
 mod encryption;
 mod store;
 mod table;
@@ -24,6 +25,7 @@ use alluvium_store::{
     s3::{CredentialsSource, S3Config, Secret, ServerSideEncryption},
 };
 
+pub use cache::DiskCacheConfig;
 pub use encryption::{EncryptionConfig, KeyPairFiles};
 pub use table::{KEYS, KeyDefinition, Owner, ValueType, markdown};
 use values::Settings;
@@ -125,6 +127,8 @@ pub struct Config {
     pub load_memory: u64,
     /// Bytes that the cache may hold.
     pub cache_memory: u64,
+    /// The disk tier of the cache, where there is one.
+    pub disk_cache: Option<DiskCacheConfig>,
     /// Attempts and deadlines of requests.
     pub policies: Policies,
     /// Bytes per second that all uploads send together, where limited.
@@ -133,6 +137,8 @@ pub struct Config {
     pub copy_timeout: Duration,
     /// Limit of opening a stream, and of each chunk it waits for.
     pub fetch_timeout: Duration,
+    /// Whether a slow GET of a fetch gets a second request.
+    pub fetch_hedging: bool,
     /// Limit of a delete.
     pub delete_timeout: Duration,
     /// Limit of closing.
@@ -252,6 +258,7 @@ impl Config {
             upload_memory,
             load_memory,
             cache_memory,
+            disk_cache: cache::disk(&settings, chunk_size)?,
             policies: match upload_rate {
                 Some(rate) => policies.paced(rate),
                 None => policies,
@@ -259,6 +266,7 @@ impl Config {
             upload_rate,
             copy_timeout: settings.duration("copy.timeout.ms")?,
             fetch_timeout: settings.duration("fetch.timeout.ms")?,
+            fetch_hedging: settings.flag("fetch.hedging.enabled")?,
             delete_timeout: settings.duration("delete.timeout.ms")?,
             close_timeout: settings.duration("close.timeout.ms")?,
             startup_probe: match settings.text("startup.probe")? {

@@ -33,6 +33,8 @@ fn every_default_is_in_its_own_range() {
         (config.cache_memory, config.upload_memory, config.load_memory),
         (96 << 20, 128 << 20, 32 << 20)
     );
+    assert!(config.fetch_hedging && !config.policies.hedging, "of fetches only");
+    assert!(!s3(&[("fetch.hedging.enabled", "false")]).unwrap().fetch_hedging);
 }
 
 #[test]
@@ -88,6 +90,27 @@ fn every_error_names_its_key() {
         (
             &[("s3.bucket", "b"), ("cache.memory.bytes", "1000")],
             "cache.memory.bytes",
+        ),
+        (
+            &[("s3.bucket", "b"), ("cache.size.bytes", "1073741824")],
+            "cache.size.bytes",
+        ),
+        (
+            &[
+                ("s3.bucket", "b"),
+                ("cache.path", "/c"),
+                ("cache.size.bytes", "67108863"),
+            ],
+            "cache.size.bytes",
+        ),
+        (
+            &[
+                ("s3.bucket", "b"),
+                ("cache.path", "/c"),
+                ("chunk.size.bytes", "8388608"),
+                ("cache.size.bytes", "67108864"),
+            ],
+            "cache.size.bytes",
         ),
         (&[("s3.bucket", "b"), ("log.level", "loud")], "log.level"),
         (&[("s3.bucket", "b"), ("s3.region", "a\nb")], "s3.region"),
@@ -289,6 +312,17 @@ fn names_of_aivens_plugin_are_understood() {
     assert!(
         matches!(config.store, StoreConfig::S3(S3Config { bucket, endpoint: Some(endpoint), .. }) if bucket == "b" && endpoint == "http://h:1")
     );
+}
+
+#[test]
+fn a_cache_on_disk_is_made_where_a_path_is_set() {
+    assert_eq!(s3(&[]).unwrap().disk_cache, None);
+    for name in ["cache.path", "fetch.chunk.cache.path"] {
+        let disk = s3(&[(name, "/var/cache/alluvium")]).unwrap().disk_cache.unwrap();
+        assert_eq!((disk.path, disk.size), (PathBuf::from("/var/cache/alluvium"), 10 << 30));
+    }
+    let least = [("cache.path", "/c"), ("cache.size.bytes", "67108864")];
+    assert_eq!(s3(&least).unwrap().disk_cache.unwrap().size, 64 << 20);
 }
 
 #[test]

@@ -18,7 +18,14 @@ use alluvium_store::layer::{breaker::BreakerSnapshot, limit::LimitSnapshot, metr
 
 pub use definitions::{DEFINITIONS, Definition, Kind, markdown};
 
-use crate::{Error, budget::Budget, cache::Cache, clock::Clock, instance::Shared};
+use crate::{
+    Error,
+    budget::Budget,
+    cache::{Cache, DiskMetrics},
+    clock::Clock,
+    instance::Shared,
+    read::Ahead,
+};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -109,6 +116,12 @@ pub(crate) struct Metrics {
     pub(crate) cache_hits: Counter,
     pub(crate) cache_misses: Counter,
     pub(crate) cache_load_failures: Counter,
+    pub(crate) cache_evictions: Counter,
+    pub(crate) cache_unused_evictions: Counter,
+    pub(crate) ahead_requests: Counter,
+    pub(crate) ahead_chunks: Counter,
+    pub(crate) ahead_abandoned: Counter,
+    pub(crate) disk: Arc<DiskMetrics>,
     pub(crate) store: Arc<StoreMetrics>,
 }
 
@@ -125,6 +138,12 @@ impl Metrics {
             cache_hits: Counter::default(),
             cache_misses: Counter::default(),
             cache_load_failures: Counter::default(),
+            cache_evictions: Counter::default(),
+            cache_unused_evictions: Counter::default(),
+            ahead_requests: Counter::default(),
+            ahead_chunks: Counter::default(),
+            ahead_abandoned: Counter::default(),
+            disk: Arc::default(),
             store,
         }
     }
@@ -140,7 +159,7 @@ pub(crate) struct Sources<'instance> {
     pub(crate) metrics: &'instance Metrics,
     pub(crate) cache: &'instance Cache,
     pub(crate) uploads: &'instance Budget,
-    pub(crate) loads: &'instance Budget,
+    pub(crate) ahead: &'instance Ahead,
     pub(crate) cleanups_pending: u64,
     coding_memory: u64,
     reads: LimitSnapshot,
@@ -155,7 +174,7 @@ impl<'instance> Sources<'instance> {
             metrics: &shared.metrics,
             cache: &shared.cache,
             uploads: &shared.uploads,
-            loads: &shared.loads,
+            ahead: &shared.ahead,
             cleanups_pending: shared.janitor.pending(),
             coding_memory: shared.config.workshop_memory,
             reads: shared.guards.limits.reads(),

@@ -10,9 +10,11 @@ use super::{CopyRequest, ObjectKeys, bounded};
 use crate::{
     Result, VERSION,
     block::Block,
+    cache::EntryKey,
     completion::{blocking, contained},
     config::Compression,
     instance::Shared,
+    read::keep_on_disk,
     write::{IndexFiles, Janitor, Parts, SegmentFile, Upload, choose_codec},
 };
 
@@ -56,6 +58,7 @@ fn free_memory_later(shared: &Arc<Shared>) {
         if instance.metrics.copy.running.get() == 0 && instance.metrics.copy.begun.get() == begun {
             instance.buffers.clear();
             instance.workshop.clear();
+            instance.cache.free_idle_memory();
         }
     });
 }
@@ -106,9 +109,10 @@ async fn write_segment(shared: &Arc<Shared>, request: &CopyRequest, upload: &mut
     let _reserved = shared.buffers.reserve(2 * indexes.length()).await?;
     let indexes = indexes.read(&request.files.leader_epochs).await?;
     let manifest = Manifest::new(metadata.clone(), chunks, coding, indexes, format!("alluvium {VERSION}"))?;
-    let encoded = blocking(move || {
+    let (manifest, encoded) = blocking(move || {
         let room = Block::new(manifest.encoded_length_max())?;
-        Ok(manifest.encode_into(room, Some(&mut Compressor::new(INDEX_LEVEL)))?)
+        let encoded = manifest.encode_into(room, Some(&mut Compressor::new(INDEX_LEVEL)))?;
+        Ok((manifest, encoded))
     })
     .await?;
     let manifest_length = encoded.object.len();
@@ -118,8 +122,11 @@ async fn write_segment(shared: &Arc<Shared>, request: &CopyRequest, upload: &mut
         log_length,
         prefix: shared.config.key_prefix.clone(),
     };
-    upload.send_manifest(encoded.object).await?;
+    upload.send_manifest(encoded.object.clone()).await?;
     // Kafka gives every attempt a new id; whoever does not must not be served what an earlier copy left in the cache.
-    shared.cache.purge(metadata.segment_id, metadata.segment_size);
+    shared.purge(metadata);
+    // Consumers come for it from here on.
+    shared.cache.keep(manifest);
+    keep_on_disk(shared, EntryKey::Manifest(metadata.segment_id), encoded.object);
     Ok(custom.encode())
 }

@@ -15,9 +15,7 @@ pub(crate) async fn delete(shared: &Arc<Shared>, segment: &SegmentRef, cancel: &
     let _running = shared.metrics.delete.running.enter();
     let outcome = bounded(shared.config.delete_timeout, cancel, delete_objects(shared, segment)).await;
     // Purged after the objects are gone, or a reader in between would load them anew.
-    shared
-        .cache
-        .purge(segment.metadata.segment_id, segment.metadata.segment_size);
+    shared.purge(&segment.metadata);
     shared.metrics.delete.ended(&outcome, shared.metrics.clock);
     outcome.map_err(|error| {
         shared.metrics.failed(&error);

@@ -2,11 +2,17 @@
 
 use std::{ops::Range, sync::Arc};
 
-use alluvium_format::{IndexType, Manifest};
+use alluvium_format::IndexType;
 use tokio_util::sync::CancellationToken;
 
 use super::{ObjectKeys, SegmentRef, bounded};
-use crate::{Error, ErrorKind, Reader, Result, cache::Lookup, instance::Shared, metrics::OperationMetrics, read};
+use crate::{
+    Error, ErrorKind, Reader, Result,
+    cache::CachedManifest,
+    instance::Shared,
+    metrics::OperationMetrics,
+    read::{self, Identity, Source},
+};
 
 /// Opens a stream over a range of a segment. A segment without a manifest does not exist, which is told here and not by the first read.
 pub(crate) async fn fetch(
@@ -17,7 +23,7 @@ pub(crate) async fn fetch(
 ) -> Result<Reader> {
     let outcome = bounded(shared.config.fetch_timeout, cancel, async {
         let (keys, manifest) = manifest(shared, segment).await?;
-        open(shared, &keys, manifest, &range)
+        open(shared, keys, manifest, &range)
     })
     .await;
     counted(shared, &shared.metrics.fetch, segment, outcome)
@@ -30,7 +36,7 @@ pub(crate) fn fetch_cached(shared: &Arc<Shared>, segment: &SegmentRef, range: &R
         shared,
         &shared.metrics.fetch,
         segment,
-        open(shared, &keys, manifest, range),
+        open(shared, keys, manifest, range),
     ))
 }
 
@@ -55,7 +61,7 @@ pub(crate) fn fetch_index_cached(
     Some(index_of(shared, segment, index_type, Ok(manifest)))
 }
 
-fn open(shared: &Arc<Shared>, keys: &ObjectKeys, manifest: Arc<Manifest>, range: &Range<u64>) -> Result<Reader> {
+fn open(shared: &Arc<Shared>, keys: ObjectKeys, manifest: Arc<CachedManifest>, range: &Range<u64>) -> Result<Reader> {
     let size = manifest.chunks().plain_length();
     if range.start > size || range.end < range.start {
         return Err(Error::new(
@@ -66,29 +72,27 @@ fn open(shared: &Arc<Shared>, keys: &ObjectKeys, manifest: Arc<Manifest>, range:
             ),
         ));
     }
-    let reader = Reader::over_segment(
-        Arc::clone(shared),
-        keys.log.clone(),
-        manifest,
-        range.start..range.end.min(size),
-    );
-    // Kafka reads at once what it opens: the load starts while the stream is on its way up.
-    reader.prime();
-    Ok(reader)
+    let source = Source {
+        key: keys.log,
+        manifest: manifest.without_indexes(),
+    };
+    let range = range.start..range.end.min(size);
+    Ok(Reader::over_segment(Arc::clone(shared), Arc::new(source), range))
 }
 
 fn index_of(
     shared: &Arc<Shared>,
     segment: &SegmentRef,
     index_type: IndexType,
-    manifest: Result<Arc<Manifest>>,
+    manifest: Result<Arc<CachedManifest>>,
 ) -> Result<Reader> {
-    let outcome = manifest.and_then(|manifest| match manifest.index(index_type) {
-        Some(index) => Ok(Reader::over_index(Arc::clone(shared), index.bytes().clone())),
-        None => Err(Error::new(
-            ErrorKind::NotFound,
-            format!("the segment has no {} index", index_type.name()),
-        )),
+    let outcome = manifest.and_then(|manifest| {
+        Reader::over_index(Arc::clone(shared), manifest, index_type).ok_or_else(|| {
+            Error::new(
+                ErrorKind::NotFound,
+                format!("the segment has no {} index", index_type.name()),
+            )
+        })
     });
     match outcome {
         // Normal: Kafka asks every segment for it.
@@ -112,18 +116,20 @@ fn counted(
     })
 }
 
-async fn manifest(shared: &Arc<Shared>, segment: &SegmentRef) -> Result<(ObjectKeys, Arc<Manifest>)> {
+async fn manifest(shared: &Arc<Shared>, segment: &SegmentRef) -> Result<(ObjectKeys, Arc<CachedManifest>)> {
     let keys = segment.keys(&shared.config.key_prefix)?;
-    let entry = match read::lookup_manifest(shared, &keys.manifest, &segment.metadata, segment.manifest_length()) {
-        Lookup::Hit(entry) => entry,
-        Lookup::Loading(load) => load.finished().await?,
-    };
-    let manifest = entry.manifest()?;
+    let manifest = read::manifest(
+        shared,
+        &keys.manifest,
+        Identity::of(&segment.metadata),
+        segment.manifest_length(),
+    )
+    .await?;
     segment.check(&manifest)?;
     Ok((keys, manifest))
 }
 
-fn cached_manifest(shared: &Arc<Shared>, segment: &SegmentRef) -> Option<(ObjectKeys, Arc<Manifest>)> {
+fn cached_manifest(shared: &Arc<Shared>, segment: &SegmentRef) -> Option<(ObjectKeys, Arc<CachedManifest>)> {
     if shared.closing.is_cancelled() {
         return None;
     }

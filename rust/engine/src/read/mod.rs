@@ -1,17 +1,39 @@
 //! The way of a segment's bytes down.
 //!
 //! # Flow
-//! [`reader`] is a stream as Kafka reads it; [`load`] turns a miss of the cache into one bounded ranged GET, verified.
+//! [`reader`] is a stream as Kafka reads it; [`load`] turns misses of the cache into bounded ranged GETs, verified; [`ahead`] begins them before
+//! a consumer who reads in sequence asks.
 //!
 //! # Invariants
 //! * No stream holds a connection: it holds at most one chunk.
 //! * Short data is an error, never an early end.
-//!
-//! # Not here
-//! Read-ahead.
 
+mod ahead;
 mod load;
 mod reader;
 
-pub(crate) use load::{lookup_chunk, lookup_manifest};
+use std::sync::Arc;
+
+use alluvium_format::{ChunkIndex, Manifest};
+use alluvium_store::Key;
+
+pub(crate) use ahead::Ahead;
+pub(crate) use load::{Identity, keep_on_disk, manifest};
 pub use reader::{Read, Reader};
+
+use crate::cache::EntryKey;
+
+/// A segment that is read.
+#[derive(Debug)]
+pub(crate) struct Source {
+    /// Of its chunks.
+    pub(crate) key: Key,
+    /// Without indexes.
+    pub(crate) manifest: Arc<Manifest>,
+}
+
+impl Source {
+    fn chunk_key(&self, index: ChunkIndex) -> EntryKey {
+        EntryKey::Chunk(self.manifest.segment().segment_id, index)
+    }
+}

@@ -1,23 +1,30 @@
 //! A stream over a segment or an index, as the boundary reads it.
+//!
+//! # Invariants
+//! * Every wait ends: a load that has not ended by `fetch.timeout.ms` is given up.
+//! * A chunk that a stream holds between two reads is let go when memory is short, and looked up again.
 
 use std::{
     fmt,
     ops::Range,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak},
     time::Duration,
 };
 
-use alluvium_format::{ChunkIndex, Manifest, PlainPosition};
-use alluvium_store::Key;
+use alluvium_format::{ChunkIndex, IndexType, PlainPosition};
 use bytes::Bytes;
+use tokio::time::Instant;
 
-use super::lookup_chunk;
+use super::{Source, ahead::Run, load::start_chunk_load};
 use crate::{
     Error, ErrorKind, Result,
-    cache::{Load, Lookup},
+    cache::{CachedManifest, Holder, Load, Lookup},
     instance::Shared,
     metrics::GaugeGuard,
 };
+
+/// A chunk that was not read from for so long can be let go: Kafka reads a stream at once and closes it, or forgets it.
+const HELD: Duration = Duration::from_secs(1);
 
 /// What a read gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,58 +40,112 @@ pub enum Read {
 /// A stream. Meant for one thread; another may close it.
 pub struct Reader {
     shared: Arc<Shared>,
-    source: Source,
-    state: Mutex<State>,
+    /// `None`: an index.
+    segment: Option<Segment>,
+    state: Arc<State>,
 }
 
-enum Source {
-    Segment { key: Key, manifest: Arc<Manifest> },
-    Index,
+/// A segment that the stream is over.
+struct Segment {
+    source: Arc<Source>,
+    run: Arc<Run>,
 }
 
-struct State {
-    position: u64,
+/// Shared with the cache, which may ask to let go.
+#[derive(Debug)]
+struct State(Mutex<Position>);
+
+#[derive(Debug)]
+struct Position {
+    begin: u64,
+    at: u64,
     end: u64,
-    /// Verified bytes at hand, and where in the stream's space they begin.
-    current: Option<(u64, Bytes)>,
-    loading: Option<Load>,
+    held: Held,
     closed: bool,
     open: Option<GaugeGuard>,
 }
 
+/// What is at hand.
+#[derive(Debug)]
+enum Held {
+    Nothing,
+    /// Verified bytes, and where in the stream's space they begin.
+    Chunk {
+        begin: u64,
+        bytes: Bytes,
+        used: Instant,
+    },
+    Loading {
+        load: Load,
+        since: Instant,
+    },
+    /// A whole index: it has no other copy.
+    Index {
+        bytes: Bytes,
+        _manifest: Arc<CachedManifest>,
+    },
+}
+
+impl Holder for State {
+    fn let_go(&self) {
+        let mut position = match self.0.try_lock() {
+            Ok(position) => position,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            // It is being read.
+            Err(TryLockError::WouldBlock) => return,
+        };
+        if matches!(position.held, Held::Chunk { used, .. } if used.elapsed() >= HELD) {
+            position.held = Held::Nothing;
+        }
+    }
+}
+
 impl Reader {
-    pub(crate) fn over_segment(shared: Arc<Shared>, key: Key, manifest: Arc<Manifest>, range: Range<u64>) -> Self {
-        Self::new(shared, Source::Segment { key, manifest }, range, None)
+    /// A stream over a range of a segment. What the first read will want begins to load.
+    pub(crate) fn over_segment(shared: Arc<Shared>, source: Arc<Source>, range: Range<u64>) -> Self {
+        let run = shared.ahead.join(&shared, &source, range.start);
+        let reader = Self::new(shared, Some(Segment { source, run }), range, Held::Nothing);
+        let holder: Weak<dyn Holder> = Arc::downgrade(&(Arc::clone(&reader.state) as Arc<dyn Holder>));
+        reader.shared.cache.watch(holder);
+        {
+            let mut position = reader.lock();
+            if position.at < position.end {
+                // A failure is told by the read that needs the chunk.
+                let _ = reader.look_up(&mut position, true);
+            }
+        }
+        reader
     }
 
-    pub(crate) fn over_index(shared: Arc<Shared>, bytes: Bytes) -> Self {
+    /// A stream over an index; `None` when the segment has none of this type.
+    pub(crate) fn over_index(
+        shared: Arc<Shared>,
+        manifest: Arc<CachedManifest>,
+        index_type: IndexType,
+    ) -> Option<Self> {
+        let bytes = manifest.index(index_type)?.bytes().clone();
         let range = 0..bytes.len() as u64;
-        Self::new(shared, Source::Index, range, Some((0, bytes)))
+        let held = Held::Index {
+            bytes,
+            _manifest: manifest,
+        };
+        Some(Self::new(shared, None, range, held))
     }
 
-    fn new(shared: Arc<Shared>, source: Source, range: Range<u64>, current: Option<(u64, Bytes)>) -> Self {
+    fn new(shared: Arc<Shared>, segment: Option<Segment>, range: Range<u64>, held: Held) -> Self {
         let open = Some(shared.metrics.fetch.running.enter());
-        let state = State {
-            position: range.start,
+        let position = Position {
+            begin: range.start,
+            at: range.start,
             end: range.end,
-            current,
-            loading: None,
+            held,
             closed: false,
             open,
         };
         Reader {
             shared,
-            source,
-            state: Mutex::new(state),
-        }
-    }
-
-    /// Begins to load what the first read will want.
-    pub(crate) fn prime(&self) {
-        let mut state = self.lock();
-        if state.position < state.end {
-            // A failure is told by the read that needs the chunk.
-            let _ = self.look_up(&mut state);
+            segment,
+            state: Arc::new(State(Mutex::new(position))),
         }
     }
 
@@ -106,34 +167,39 @@ impl Reader {
     fn read_or_wait(&self, max: usize, wait: Duration) -> Result<Read> {
         let mut waited = false;
         loop {
-            let mut state = self.lock();
-            if state.closed || self.shared.closing.is_cancelled() {
+            let mut position = self.lock();
+            if position.closed || self.shared.closing.is_cancelled() {
                 return Err(Error::new(ErrorKind::Closed, "the stream is closed"));
             }
-            if state.position >= state.end {
-                state.current = None;
+            if position.at >= position.end {
+                position.held = Held::Nothing;
                 return Ok(Read::End);
             }
-            if let Some(bytes) = state.take(max) {
-                self.count(bytes.len() as u64);
+            if let Some(bytes) = position.take(max) {
+                self.count(&position, bytes.len() as u64);
                 return Ok(Read::Data(bytes));
             }
-            let Some(load) = state.loading.clone() else {
-                self.look_up(&mut state)?;
+            let Held::Loading { load, since } = &position.held else {
+                self.look_up(&mut position, true)?;
                 continue;
             };
-            match load.peek() {
-                Some(outcome) => {
-                    state.loading = None;
-                    let chunk = outcome
-                        .and_then(|entry| entry.chunk())
-                        .map_err(|error| self.say_where(error))?;
-                    self.use_chunk(&mut state, chunk.into_bytes())?;
+            let (load, since) = (load.clone(), *since);
+            match load.completion.peek() {
+                Some(Ok(entry)) => {
+                    let chunk = entry.chunk().map_err(|error| self.say_where(error))?;
+                    self.hold(&mut position, chunk.into_bytes())?;
                 }
+                // It was begun for nobody, and given up: that says nothing.
+                Some(Err(_)) if load.is_ahead => self.look_up(&mut position, false)?,
+                Some(Err(error)) => return Err(self.say_where(error)),
+                None if since.elapsed() >= self.shared.config.fetch_timeout => return Err(self.out_of_time()),
                 None if waited => return Ok(Read::Pending),
                 None => {
-                    drop(state);
-                    load.wait(wait);
+                    drop(position);
+                    if let Some(Segment { run, .. }) = &self.segment {
+                        run.touch();
+                    }
+                    load.completion.wait(wait);
                     waited = true;
                 }
             }
@@ -141,89 +207,125 @@ impl Reader {
     }
 
     /// Takes the chunk at the position out of the cache, or joins or starts its load.
-    fn look_up(&self, state: &mut State) -> Result<()> {
-        let Source::Segment { key, manifest } = &self.source else {
+    fn look_up(&self, position: &mut Position, plan: bool) -> Result<()> {
+        let Some(Segment { source, run }) = &self.segment else {
             return Err(Error::new(ErrorKind::Internal, "an index ended before its length"));
         };
-        let index = self.chunk_index(state.position)?;
-        match lookup_chunk(&self.shared, key, manifest, index) {
-            Lookup::Hit(entry) => self.use_chunk(state, entry.chunk()?.into_bytes()),
+        let at = position.at;
+        let index = source
+            .manifest
+            .chunks()
+            .chunk_at(PlainPosition(at))
+            .ok_or_else(|| outside(at))?;
+        let key = source.chunk_key(index);
+        let since = Instant::now();
+        match self.shared.cache.look_up(key, at) {
+            Lookup::Hit(entry) => self.hold(position, entry.chunk()?.into_bytes())?,
             Lookup::Loading(load) => {
-                state.loading = Some(load);
-                Ok(())
+                if load.completion.is_running() {
+                    run.waits();
+                }
+                position.held = Held::Loading { load, since };
+            }
+            Lookup::Missing(ticket, load) => {
+                run.waits();
+                let is_on_disk = self.shared.disk().is_some_and(|disk| disk.contains(&key));
+                let behind = if is_on_disk {
+                    Vec::new()
+                } else {
+                    run.claim_behind(&self.shared, source, index)
+                };
+                start_chunk_load(&self.shared, source, index, ticket, behind, run);
+                position.held = Held::Loading { load, since };
             }
         }
-    }
-
-    fn use_chunk(&self, state: &mut State, bytes: Bytes) -> Result<()> {
-        let Source::Segment { manifest, .. } = &self.source else {
-            return Ok(());
-        };
-        let index = self.chunk_index(state.position)?;
-        let range = manifest
-            .chunks()
-            .plain_range(index)
-            .ok_or_else(|| outside(state.position))?;
-        if bytes.len() as u64 != range.end.0 - range.start.0 {
-            let reason = format!("chunk {} has {} bytes", index.0, bytes.len());
-            return Err(self.say_where(Error::new(ErrorKind::Corrupt, reason)));
+        if plan {
+            run.plan(&self.shared, source, at);
         }
-        state.current = Some((range.start.0, bytes));
         Ok(())
     }
 
-    fn chunk_index(&self, position: u64) -> Result<ChunkIndex> {
-        let Source::Segment { manifest, .. } = &self.source else {
-            return Err(outside(position));
+    /// Holds the chunk at the position.
+    fn hold(&self, position: &mut Position, bytes: Bytes) -> Result<()> {
+        let Some(Segment { source, .. }) = &self.segment else {
+            return Ok(());
         };
-        manifest
-            .chunks()
-            .chunk_at(PlainPosition(position))
-            .ok_or_else(|| outside(position))
+        let chunks = source.manifest.chunks();
+        let index = chunks.chunk_at(PlainPosition(position.at));
+        let range = index.and_then(|index| chunks.plain_range(index));
+        let range = range.ok_or_else(|| outside(position.at))?;
+        if bytes.len() as u64 != range.end.0 - range.start.0 {
+            let number = index.map_or(0, |ChunkIndex(number)| number);
+            let reason = format!("chunk {number} has {} bytes", bytes.len());
+            return Err(self.say_where(Error::new(ErrorKind::Corrupt, reason)));
+        }
+        position.held = Held::Chunk {
+            begin: range.start.0,
+            bytes,
+            used: Instant::now(),
+        };
+        Ok(())
+    }
+
+    fn out_of_time(&self) -> Error {
+        let limit = self.shared.config.fetch_timeout;
+        self.say_where(Error::new(
+            ErrorKind::Timeout,
+            format!("nothing was loaded within {limit:?}"),
+        ))
     }
 
     fn say_where(&self, error: Error) -> Error {
-        match &self.source {
-            Source::Segment { manifest, .. } => error.during(format_args!("cannot read {}", manifest.segment())),
-            Source::Index => error,
+        match &self.segment {
+            Some(Segment { source, .. }) => error.during(format_args!("cannot read {}", source.manifest.segment())),
+            None => error,
         }
     }
 
-    fn count(&self, bytes: u64) {
-        match self.source {
-            Source::Segment { .. } => self.shared.metrics.fetch.bytes.add(bytes),
-            Source::Index => self.shared.metrics.index.bytes.add(bytes),
+    fn count(&self, position: &Position, bytes: u64) {
+        match &self.segment {
+            Some(Segment { source, run }) => {
+                self.shared.metrics.fetch.bytes.add(bytes);
+                run.moved(source, position.at, position.at - position.begin);
+            }
+            None => self.shared.metrics.index.bytes.add(bytes),
         }
     }
 
     /// Lets go of everything. Idempotent; a load under way goes on for others.
     pub fn close(&self) {
-        let mut state = self.lock();
-        state.closed = true;
-        state.current = None;
-        state.loading = None;
-        state.open = None;
+        let mut position = self.lock();
+        position.closed = true;
+        position.held = Held::Nothing;
+        position.open = None;
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, Position> {
         // A panic between two fields leaves at worst a stale position, and the boundary closes a stream that panicked.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl Position {
     /// Up to `max` bytes at the position out of what is at hand.
     fn take(&mut self, max: usize) -> Option<Bytes> {
-        let (begin, bytes) = self.current.as_ref()?;
-        let from = usize::try_from(self.position.checked_sub(*begin)?)
+        let (begin, bytes) = match &mut self.held {
+            Held::Chunk { begin, bytes, used } => {
+                *used = Instant::now();
+                (*begin, bytes)
+            }
+            Held::Index { bytes, .. } => (0, bytes),
+            Held::Nothing | Held::Loading { .. } => return None,
+        };
+        let from = usize::try_from(self.at.checked_sub(begin)?)
             .ok()
             .filter(|&from| from < bytes.len())?;
-        let wanted = usize::try_from(self.end - self.position)
+        let wanted = usize::try_from(self.end - self.at)
             .unwrap_or(usize::MAX)
             .min(max)
             .min(bytes.len() - from);
         let taken = bytes.slice(from..from + wanted);
-        self.position += wanted as u64;
+        self.at += wanted as u64;
         Some(taken)
     }
 }

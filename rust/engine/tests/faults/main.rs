@@ -9,6 +9,7 @@ mod cancels;
 mod cleanup;
 mod copies;
 mod credentials;
+mod fetches;
 mod log;
 mod start;
 

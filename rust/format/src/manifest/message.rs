@@ -8,7 +8,7 @@ use super::{INDEX_BYTES_MAX, MANIFEST_BYTES_MAX};
 use crate::{
     Chunk, ChunkSize, ChunkTable, Codec, Coding, Crc32, FormatError, IndexType, LeaderEpoch, SegmentMetadata,
     TopicName, Unverified, Uuid, Verified,
-    coding::Transform,
+    coding::{Room, Transform},
     proto::{CodecMessage, EncryptionMessage, IndexMessage, ManifestMessage, SegmentMessage},
     seal::Sealed,
 };
@@ -168,11 +168,12 @@ pub(super) fn plain_index_bytes(messages: &[IndexMessage]) -> u64 {
 }
 
 /// Takes the indexes out of the payloads, which must hold nothing else.
-pub(super) fn indexes_from_message(
+pub(super) fn indexes_from_message<R: Room>(
     messages: &[IndexMessage],
     payloads: &Bytes,
     transform: Transform<'_>,
     zstd_announced: bool,
+    room: &mut impl FnMut(usize) -> Option<R>,
 ) -> Result<[Option<Verified>; 5], FormatError> {
     let plain_total = plain_index_bytes(messages);
     if plain_total > MANIFEST_BYTES_MAX {
@@ -196,7 +197,7 @@ pub(super) fn indexes_from_message(
         let stored = Unverified::new(rest.split_to(length));
         // An index type of a later release is skipped, like an unknown field.
         let Some(index_type) = index_type else { continue };
-        let verified = index_from_message(message, index_type, stored, transform, zstd_announced)?;
+        let verified = index_from_message(message, index_type, stored, transform, zstd_announced, &mut *room)?;
         put_index(&mut indexes, index_type, verified)?;
     }
     if !rest.is_empty() {
@@ -209,12 +210,13 @@ pub(super) fn indexes_from_message(
     Ok(indexes)
 }
 
-fn index_from_message(
+fn index_from_message<R: Room>(
     message: &IndexMessage,
     index_type: IndexType,
     stored: Unverified,
     transform: Transform<'_>,
     zstd_announced: bool,
+    room: impl FnMut(usize) -> Option<R>,
 ) -> Result<Verified, FormatError> {
     let malformed = |reason: &str| FormatError::malformed("index", format!("{}: {reason}", index_type.name()));
     let transform = Transform {
@@ -237,7 +239,7 @@ fn index_from_message(
     }
     let what = || format!("index {}", index_type.name());
     let piece = Sealed::Index(message.index_type);
-    transform.restore(piece, what, stored, stored_crc32, plain_crc32)
+    transform.restore(piece, what, stored, (stored_crc32, plain_crc32), room)
 }
 
 pub(super) fn put_index(

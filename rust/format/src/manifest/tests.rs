@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{ChunkSize, Uuid, segment::tests::example};
+use crate::{ChunkSize, Uuid, on_heap, segment::tests::example};
 
 fn example_manifest(plain: &[u8], indexes: Vec<IndexPayload>) -> Manifest {
     let size = ChunkSize::new(crate::CHUNK_SIZE_MIN).unwrap();
@@ -136,13 +136,14 @@ fn every_coding_gives_back_its_chunks_and_indexes() {
                 compressed || coding.codec == Codec::Zstd
             );
             assert_eq!(encoded.features & FEATURE_ENCRYPTION != 0, coding.encryption.is_some());
-            let decoded = Manifest::decode(encoded.object, &Bare).unwrap();
+            let decoded = Manifest::decode(encoded.object, &Bare, on_heap).unwrap();
             assert_eq!(decoded, manifest);
         }
         let mut restored = Vec::new();
         for (index, object) in (0..).zip(&objects) {
-            let stored = Unverified::new(object.clone());
-            let chunk = manifest.restore_chunk(ChunkIndex(index), stored).unwrap();
+            let chunk = manifest
+                .restore_chunk(ChunkIndex(index), object.to_vec(), on_heap)
+                .unwrap();
             restored.extend_from_slice(chunk.bytes());
         }
         assert_eq!(restored, plain);
@@ -166,7 +167,7 @@ fn compression_makes_a_manifest_smaller_and_encryption_hides_it() {
     assert!(compressed.object.len() < 2000, "{}", compressed.object.len());
     let object = secret.encode(None).unwrap().object;
     assert!(!object.windows(8).any(|window| window == b"8 bytes "));
-    let refused = Manifest::decode(object, &NoKeys).unwrap_err();
+    let refused = Manifest::decode(object, &NoKeys, on_heap).unwrap_err();
     assert!(matches!(refused, FormatError::NoDataKey { .. }), "{refused}");
 }
 
@@ -185,12 +186,12 @@ fn changed_swapped_moved_and_truncated_pieces_of_an_encrypted_segment_are_refuse
         let restore = |index: u32, stored: &[u8]| {
             let range = manifest.chunks().plain_range(ChunkIndex(index)).unwrap();
             let piece = &plain[usize::try_from(range.start.0).unwrap()..usize::try_from(range.end.0).unwrap()];
-            coding.transform(manifest.segment.segment_id).restore(
+            coding.transform(manifest.segment.segment_id).restore_own(
                 Sealed::Chunk(index),
                 String::new,
-                Unverified::new(Bytes::copy_from_slice(stored)),
-                Crc32::of(stored),
-                Crc32::of(piece),
+                (stored.to_vec(), stored.len()),
+                (Crc32::of(stored), Crc32::of(piece)),
+                on_heap,
             )
         };
         restore(0, &objects[0]).unwrap();
@@ -221,7 +222,8 @@ fn a_changed_message_of_an_encrypted_manifest_is_refused() {
     let good = message_of(&object);
     let header = Header::of_object(&object, object.len() as u64).unwrap();
     let payloads = object.slice(HEADER_BYTES + usize::try_from(header.message_length).unwrap()..);
-    let decode = |message: &ManifestMessage, features| Manifest::decode(wrap(message, features, &payloads), &Bare);
+    let decode =
+        |message: &ManifestMessage, features| Manifest::decode(wrap(message, features, &payloads), &Bare, on_heap);
     assert_eq!(decode(&good, FEATURE_ENCRYPTION), Ok(manifest));
     assert!(
         decode(&good, FEATURE_ENCRYPTION | FEATURE_ZSTD).is_err(),
@@ -276,7 +278,7 @@ fn a_codec_that_the_features_do_not_announce_is_refused() {
     let object = manifest.encode(None).unwrap().object;
     let mut unannounced = object.to_vec();
     reseal(&mut unannounced, FORMAT_VERSION, 0);
-    assert!(Manifest::decode(Bytes::from(unannounced), &NoKeys).is_err());
+    assert!(Manifest::decode(Bytes::from(unannounced), &NoKeys, on_heap).is_err());
 
     let index = IndexPayload::new(IndexType::Offset, Bytes::from(vec![0; 10_000]));
     let compressed = example_manifest(&[1], vec![index])
@@ -284,7 +286,7 @@ fn a_codec_that_the_features_do_not_announce_is_refused() {
         .unwrap();
     let mut unannounced = compressed.object.to_vec();
     reseal(&mut unannounced, FORMAT_VERSION, 0);
-    assert!(Manifest::decode(Bytes::from(unannounced), &NoKeys).is_err());
+    assert!(Manifest::decode(Bytes::from(unannounced), &NoKeys, on_heap).is_err());
 }
 
 #[test]
@@ -301,7 +303,7 @@ fn an_index_that_swells_is_refused_before_it_does() {
         plain_crc32: 0,
         codec: 1,
     });
-    assert!(Manifest::decode(wrap(&message, FEATURE_ZSTD, &frame), &NoKeys).is_err());
+    assert!(Manifest::decode(wrap(&message, FEATURE_ZSTD, &frame), &NoKeys, on_heap).is_err());
 }
 
 #[test]
@@ -321,7 +323,7 @@ fn a_manifest_is_read_back_as_it_was_written() {
         (vec![7; 200_000], five_indexes()),
     ] {
         let manifest = example_manifest(&plain, indexes);
-        let decoded = Manifest::decode(manifest.encode(None).unwrap().object, &NoKeys).unwrap();
+        let decoded = Manifest::decode(manifest.encode(None).unwrap().object, &NoKeys, on_heap).unwrap();
         assert_eq!(decoded, manifest);
         assert_eq!(decoded.chunks().object_crc32(), Crc32::of(&plain));
     }
@@ -330,7 +332,7 @@ fn a_manifest_is_read_back_as_it_was_written() {
 #[test]
 fn an_empty_index_is_there_and_a_missing_one_is_not() {
     let manifest = example_manifest(&[1], vec![IndexPayload::new(IndexType::Offset, Bytes::new())]);
-    let decoded = Manifest::decode(manifest.encode(None).unwrap().object, &NoKeys).unwrap();
+    let decoded = Manifest::decode(manifest.encode(None).unwrap().object, &NoKeys, on_heap).unwrap();
     assert_eq!(
         decoded.index(IndexType::Offset).map(|index| index.bytes().len()),
         Some(0)
@@ -346,12 +348,12 @@ fn every_truncation_and_every_added_byte_is_an_error() {
         .object;
     for length in 0..object.len() {
         assert!(
-            Manifest::decode(object.slice(..length), &NoKeys).is_err(),
+            Manifest::decode(object.slice(..length), &NoKeys, on_heap).is_err(),
             "{length} of {} bytes",
             object.len()
         );
     }
-    assert!(Manifest::decode(Bytes::from([&object[..], &[0]].concat()), &NoKeys).is_err());
+    assert!(Manifest::decode(Bytes::from([&object[..], &[0]].concat()), &NoKeys, on_heap).is_err());
 }
 
 #[test]
@@ -365,7 +367,7 @@ fn every_flipped_bit_is_an_error() {
             let mut damaged = object.to_vec();
             damaged[position] ^= 1 << bit;
             assert!(
-                Manifest::decode(Bytes::from(damaged), &NoKeys).is_err(),
+                Manifest::decode(Bytes::from(damaged), &NoKeys, on_heap).is_err(),
                 "bit {bit} of byte {position}"
             );
         }
@@ -378,17 +380,17 @@ fn a_later_version_and_an_unknown_feature_are_named() {
     let mut later = object.to_vec();
     reseal(&mut later, 2, 0);
     assert_eq!(
-        Manifest::decode(Bytes::from(later), &NoKeys),
+        Manifest::decode(Bytes::from(later), &NoKeys, on_heap),
         Err(FormatError::UnknownVersion { found: 2, known: 1 })
     );
     let mut featured = object.to_vec();
     reseal(&mut featured, 1, 0x8000);
     assert_eq!(
-        Manifest::decode(Bytes::from(featured), &NoKeys),
+        Manifest::decode(Bytes::from(featured), &NoKeys, on_heap),
         Err(FormatError::UnknownFeatures { unknown: 0x8000 })
     );
     assert_eq!(
-        Manifest::decode(Bytes::from_static(b"PK\x03\x04 something else"), &NoKeys),
+        Manifest::decode(Bytes::from_static(b"PK\x03\x04 something else"), &NoKeys, on_heap),
         Err(FormatError::BadMagic { found: *b"PK\x03\x04" })
     );
 }
@@ -411,7 +413,7 @@ fn unknown_fields_of_a_later_release_are_ignored() {
     reseal(&mut later, 1, 0);
     later.extend_from_slice(&message);
     later.extend_from_slice(&payloads);
-    assert_eq!(Manifest::decode(Bytes::from(later), &NoKeys), Ok(manifest));
+    assert_eq!(Manifest::decode(Bytes::from(later), &NoKeys, on_heap), Ok(manifest));
 }
 
 #[test]
@@ -424,7 +426,10 @@ fn messages_that_contradict_themselves_are_refused() {
         .flat_map(|index| index.bytes().to_vec())
         .collect();
     let message = message_of(&good.encode(None).unwrap().object);
-    assert_eq!(Manifest::decode(wrap(&message, 0, &payloads), &NoKeys), Ok(good));
+    assert_eq!(
+        Manifest::decode(wrap(&message, 0, &payloads), &NoKeys, on_heap),
+        Ok(good)
+    );
     type Change = fn(&mut ManifestMessage);
     let changes: &[(&str, Change)] = &[
         ("no segment", |message| message.segment = None),
@@ -463,7 +468,7 @@ fn messages_that_contradict_themselves_are_refused() {
         let mut changed = message.clone();
         change(&mut changed);
         assert!(
-            Manifest::decode(wrap(&changed, 0, &payloads), &NoKeys).is_err(),
+            Manifest::decode(wrap(&changed, 0, &payloads), &NoKeys, on_heap).is_err(),
             "{name}"
         );
     }
@@ -477,13 +482,13 @@ proptest! {
             bytes[..4].copy_from_slice(&MAGIC);
             reseal(&mut bytes, FORMAT_VERSION, 0);
         }
-        let _ = Manifest::decode(Bytes::from(bytes), &NoKeys);
+        let _ = Manifest::decode(Bytes::from(bytes), &NoKeys, on_heap);
     }
 
     #[test]
     fn a_foreign_message_never_panics(bytes in proptest::collection::vec(any::<u8>(), 0..300), features in 0u16..4) {
         if let Ok(message) = ManifestMessage::decode(&bytes[..]) {
-            let _ = Manifest::decode(wrap(&message, features, &[]), &NoKeys);
+            let _ = Manifest::decode(wrap(&message, features, &[]), &NoKeys, on_heap);
         }
     }
 }

@@ -160,6 +160,11 @@ impl Breaker {
         }
     }
 
+    /// Whether the store is away.
+    pub(super) fn is_open(&self) -> bool {
+        self.state().outage.is_some()
+    }
+
     /// For one who is about to begin `operation` and may as well come later: an error while the store is away.
     ///
     /// Nobody may be left to find out that it is back, so when a probe is due and nobody waits for it, one newcomer in ten seconds

@@ -5,7 +5,7 @@
 //!
 //! # Flow
 //! [`LimitStore`] takes a permit for an operation and keeps it over all attempts and pauses; that of a GET lives as long as its body.
-//! [`Limits::observe`] hears of each attempt: a throttled one lowers the limit to half of what is under way, and as many successes as the limit is raise it by
+//! A hedge takes one of its own where one is free. [`Limits::observe`] hears of each attempt: a throttled one lowers the limit to half of what is under way, and as many successes as the limit is raise it by
 //! one, up to its maximum.
 //!
 //! # Invariants
@@ -77,6 +77,18 @@ impl Limits {
         self.writes.snapshot()
     }
 
+    /// A permit for one more GET, when one is free and nobody waits for it.
+    pub(super) fn try_read(&self) -> Option<Permit> {
+        self.reads.try_acquire()
+    }
+
+    /// Whether the store has asked for fewer requests, of either kind, in the time before now.
+    pub(super) fn have_throttled_within(&self, time: Duration) -> bool {
+        [&self.reads, &self.writes]
+            .iter()
+            .any(|limit| limit.state().halved.is_some_and(|halved| halved.elapsed() < time))
+    }
+
     /// Learns from an attempt at the store.
     pub fn observe<T>(&self, operation: Operation, outcome: &StoreResult<T>) {
         let limit = match operation {
@@ -132,6 +144,16 @@ impl Limit {
         receiver
             .await
             .expect("a sender goes only when it has sent or its receiver is gone")
+    }
+
+    fn try_acquire(self: &Arc<Self>) -> Option<Permit> {
+        let mut state = self.state();
+        let wanted = state.waiting.iter().any(|waiter| !waiter.is_closed());
+        if wanted || state.in_use >= state.limit {
+            return None;
+        }
+        state.in_use += 1;
+        Some(Permit(Arc::clone(self)))
     }
 
     /// Gives permits to those who have waited longest, as long as there are any.
@@ -205,7 +227,7 @@ impl Limit {
 
 /// The right to one operation; given back on drop.
 #[derive(Debug)]
-struct Permit(Arc<Limit>);
+pub(super) struct Permit(Arc<Limit>);
 
 impl Drop for Permit {
     fn drop(&mut self) {

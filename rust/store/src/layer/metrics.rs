@@ -33,6 +33,8 @@ const KINDS: usize = ErrorKind::ALL.len();
 #[derive(Debug, Default)]
 pub struct StoreMetrics {
     operations: [Counters; OPERATIONS],
+    hedges: AtomicU64,
+    hedges_won: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -82,6 +84,10 @@ impl OperationSnapshot {
 pub struct MetricsSnapshot {
     /// By operation: index `operation as usize`.
     pub operations: Vec<OperationSnapshot>,
+    /// Second requests for GETs that were slow. They are among the attempts begun.
+    pub hedges: u64,
+    /// Those of them that brought the answer.
+    pub hedges_won: u64,
 }
 
 impl MetricsSnapshot {
@@ -127,12 +133,26 @@ impl StoreMetrics {
                 }
             })
             .collect();
-        MetricsSnapshot { operations }
+        MetricsSnapshot {
+            operations,
+            hedges: read(&self.hedges),
+            hedges_won: read(&self.hedges_won),
+        }
     }
 
     /// Counts an attempt that follows a failed one.
     pub(super) fn count_retry(&self, operation: Operation) {
         self.of(operation).retries.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a second request for a GET.
+    pub(super) fn count_hedge(&self) {
+        self.hedges.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a second request that brought the answer.
+    pub(super) fn count_hedge_won(&self) {
+        self.hedges_won.fetch_add(1, Ordering::Relaxed);
     }
 
     fn of(&self, operation: Operation) -> &Counters {

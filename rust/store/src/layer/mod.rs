@@ -1,14 +1,15 @@
 //! The policies, one layer each.
 //!
 //! # Purpose
-//! Every wait has a deadline, every failure that may pass is tried again, every request is counted, a store that is overloaded or
-//! away is spared, for all backends alike.
+//! Every wait has a deadline, every failure that may pass is tried again, every request is counted, a slow answer is overtaken, a store
+//! that is overloaded or away is spared, for all backends alike.
 //!
 //! # Flow
 //! [`guarded`] builds, from the caller down: [`limit`] (as many operations at a time as the store can take) over [`retry`] (decides
-//! on another attempt, resumes broken bodies) over [`breaker`] (holds attempts while the store is away) over [`metrics`] (sees each
-//! attempt) over [`timeout`] (ends an attempt) over the backend. [`stack`] builds the same without [`limit`] and [`breaker`], for
-//! what must be tried whatever they think: the start and the clean-up.
+//! on another attempt, resumes broken bodies) over [`hedge`] (where the policies say so: sends a second request for a slow GET) over
+//! [`breaker`] (holds attempts while the store is away) over [`metrics`] (sees each attempt) over [`timeout`] (ends an attempt) over the
+//! backend. [`stack`] builds the same without [`limit`], [`hedge`] and [`breaker`], for what must be tried whatever they think: the
+//! start and the clean-up.
 //!
 //! # Invariants
 //! * A layer changes no bytes and no keys.
@@ -18,6 +19,7 @@
 //! Dropping a future drops what is below it at once.
 
 pub mod breaker;
+pub mod hedge;
 pub mod limit;
 pub mod metrics;
 pub mod retry;
@@ -29,6 +31,7 @@ use tokio::time::{Instant, error::Elapsed};
 
 use crate::{ErrorKind, ObjectStore, Operation, StoreError, StoreResult, UploadedPart};
 use breaker::{Breaker, BreakerStore};
+use hedge::HedgeStore;
 use limit::{LimitStore, Limits};
 use metrics::{MetricsStore, StoreMetrics};
 use retry::RetryStore;
@@ -69,6 +72,8 @@ pub struct Policies {
     pub retry_after_max: Duration,
     /// Seed of the jitter; from the operating system when absent.
     pub jitter_seed: Option<u64>,
+    /// Whether a GET that is slow gets a second request. Default no: it is for those whom somebody waits for.
+    pub hedging: bool,
     /// Most GETs at a time, with their bodies. Default 64.
     pub reads_max: usize,
     /// Most writes at a time: puts, parts, begins and ends of uploads. Default 64.
@@ -94,6 +99,7 @@ impl Default for Policies {
             pause_max: Duration::from_secs(5),
             retry_after_max: Duration::from_secs(30),
             jitter_seed: None,
+            hedging: false,
             reads_max: OPERATIONS_MAX,
             writes_max: OPERATIONS_MAX,
             away_failures: 5,
@@ -163,7 +169,7 @@ pub fn guarded(
     layered(base, policies, metrics, Some(guards))
 }
 
-/// Puts all layers but the guards around `base`: its requests are neither limited in number nor held.
+/// Puts all layers but the guards around `base`: its requests are neither limited in number nor held, nor hedged.
 pub fn stack(base: Arc<dyn ObjectStore>, policies: Policies, metrics: Arc<StoreMetrics>) -> Arc<dyn ObjectStore> {
     layered(base, policies, metrics, None)
 }
@@ -180,9 +186,14 @@ fn layered(
     let Some(guards) = guards else {
         return Arc::new(RetryStore::new(counted, policies, metrics, None));
     };
-    let held = Arc::new(BreakerStore::new(counted, &policies, guards));
+    let held: Arc<dyn ObjectStore> = Arc::new(BreakerStore::new(counted, &policies, guards));
+    let hedged = if policies.hedging {
+        Arc::new(HedgeStore::new(held, &policies, Arc::clone(&metrics), guards))
+    } else {
+        held
+    };
     let breaker = Arc::clone(&guards.breaker);
-    let repeated = Arc::new(RetryStore::new(held, policies, metrics, Some(breaker)));
+    let repeated = Arc::new(RetryStore::new(hedged, policies, metrics, Some(breaker)));
     Arc::new(LimitStore::new(repeated, Arc::clone(&guards.limits)))
 }
 

@@ -1,6 +1,7 @@
 //! The layers on a scripted store, in paused time.
 
 mod breaker;
+mod hedge;
 mod limit;
 mod retry;
 mod verdicts;
@@ -29,6 +30,8 @@ use futures::StreamExt;
 #[derive(Clone, Debug)]
 enum Step {
     Fail(StoreError),
+    /// It takes this long and fails.
+    FailAfter(Duration, StoreError),
     Hang,
     /// It takes this long and succeeds.
     Take(Duration),
@@ -99,6 +102,10 @@ impl Scripted {
         let step = scripted.unwrap_or_else(|| self.afterwards.lock().expect("no panic under the lock").clone());
         match step {
             Step::Fail(error) => Err(error),
+            Step::FailAfter(time, error) => {
+                tokio::time::sleep(time).await;
+                Err(error)
+            }
             Step::Hang => std::future::pending().await,
             Step::Take(time) => {
                 tokio::time::sleep(time).await;

@@ -1,11 +1,13 @@
 //! Purpose: what passed the proxy and what it did, counted so that a test can assert that faults really happened.
 //!
 //! Invariants: a fault is counted when it strikes, not when a rule chose it: a reset at a byte that never came is none.
-//! Bytes are counted as delivered, on the client's connection, with everything in them (heads, TLS). The gauge of open
-//! connections goes back to zero when nothing is open.
+//! Bytes are counted as delivered, on the client's connection, with everything in them (heads, TLS); those of bodies, which
+//! only the HTTP level knows, when the proxy took them from the client (up) or handed them to its connection (down). The
+//! gauge of open connections goes back to zero when nothing is open, and a reset does not touch it.
 
 use super::link::Direction;
 use crate::s3_server::Operation;
+use serde_json::{Map, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// What the proxy can do, link and HTTP.
@@ -58,6 +60,8 @@ pub struct ProxyCounters {
     connections_open: AtomicU64,
     bytes_up: AtomicU64,
     bytes_down: AtomicU64,
+    body_bytes_up: AtomicU64,
+    body_bytes_down: AtomicU64,
     requests: [AtomicU64; Operation::ALL.len()],
     faults: [AtomicU64; FaultKind::ALL.len()],
 }
@@ -79,6 +83,12 @@ impl ProxyCounters {
     #[must_use]
     pub fn bytes(&self, direction: Direction) -> u64 {
         self.bytes_of(direction).load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the bodies of requests (up) or answers (down); none at the link level.
+    #[must_use]
+    pub fn body_bytes(&self, direction: Direction) -> u64 {
+        self.body_bytes_of(direction).load(Ordering::Relaxed)
     }
 
     /// Requests of this operation, whatever became of them; none at the link level.
@@ -105,10 +115,59 @@ impl ProxyCounters {
         self.faults.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
+    /// Sets all but the gauge to zero.
+    pub fn reset(&self) {
+        let single = [
+            &self.connections,
+            &self.bytes_up,
+            &self.bytes_down,
+            &self.body_bytes_up,
+            &self.body_bytes_down,
+        ];
+        for counter in self.requests.iter().chain(&self.faults).chain(single) {
+            counter.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// A flat object of numbers: `"GetObject"`, …, `"fault.Error"`, …, `"connections"`, `"connections_open"`, `"bytes_up"`,
+    /// `"bytes_down"`, `"body_bytes_up"`, `"body_bytes_down"`. Operations are always present, faults when not zero.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let mut object = Map::new();
+        for operation in Operation::ALL {
+            object.insert(operation.name().to_owned(), self.requests(operation).into());
+        }
+        for kind in FaultKind::ALL {
+            let count = self.faults(kind);
+            if count > 0 {
+                object.insert(format!("fault.{kind:?}"), count.into());
+            }
+        }
+        let others = [
+            ("connections", self.connections()),
+            ("connections_open", self.connections_open()),
+            ("bytes_up", self.bytes(Direction::Up)),
+            ("bytes_down", self.bytes(Direction::Down)),
+            ("body_bytes_up", self.body_bytes(Direction::Up)),
+            ("body_bytes_down", self.body_bytes(Direction::Down)),
+        ];
+        for (name, count) in others {
+            object.insert(name.to_owned(), count.into());
+        }
+        Value::Object(object)
+    }
+
     fn bytes_of(&self, direction: Direction) -> &AtomicU64 {
         match direction {
             Direction::Up => &self.bytes_up,
             Direction::Down => &self.bytes_down,
+        }
+    }
+
+    fn body_bytes_of(&self, direction: Direction) -> &AtomicU64 {
+        match direction {
+            Direction::Up => &self.body_bytes_up,
+            Direction::Down => &self.body_bytes_down,
         }
     }
 
@@ -123,6 +182,10 @@ impl ProxyCounters {
 
     pub(super) fn delivered(&self, direction: Direction, bytes: usize) {
         self.bytes_of(direction).fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    pub(super) fn carried(&self, direction: Direction, bytes: usize) {
+        self.body_bytes_of(direction).fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
     pub(super) fn request(&self, operation: Operation) {

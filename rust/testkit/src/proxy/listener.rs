@@ -6,11 +6,11 @@
 
 use super::counters::FaultKind;
 use super::{Shared, connection};
+use crate::accept::ACCEPT_PAUSE;
 use crate::service::Stopping;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
@@ -18,8 +18,6 @@ use tracing::{debug, warn};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: u32 = 1024;
-/// After a failed accept (out of descriptors, say), so that the loop does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// What becomes of clients that connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,8 @@
 //!
 //! Invariants: the proxy knows nothing of the server behind it and changes nothing that a signature covers: the client
 //! signs for the proxy's address, and the server checks the host it is told. It runs on threads of its own, so a test
-//! may block, or run on one thread, without stopping it. Everything can be changed while it runs.
+//! may block, or run on one thread, without stopping it. Everything can be changed while it runs; another process reads
+//! counters and sets faults of requests by the `admin` listener.
 //!
 //! Cancel: [`FaultProxy::shutdown`] and dropping do the same: they end all connections, and wait for the threads.
 //! Neither waits for clients.
@@ -45,14 +46,18 @@ pub use self::listener::Availability;
 
 use self::connection::Level;
 use self::listener::Wish;
-use crate::s3_server::{Faults, Tls, TlsError, acceptor};
+use crate::accept::{accept_all, bind};
+use crate::admin::{self, Administered};
+use crate::s3_server::{FaultError, Faults, Tls, TlsError, acceptor};
 use crate::service::Service;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use serde_json::Value;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// What a proxy is made with.
@@ -131,10 +136,29 @@ struct Shared {
     resets: watch::Sender<()>,
 }
 
+impl Administered for Shared {
+    fn counters(&self) -> Value {
+        self.counters.to_json()
+    }
+
+    fn reset_counters(&self) {
+        self.counters.reset();
+    }
+
+    fn faults(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&self.faults.status())
+    }
+
+    fn set_faults(&self, rules: &[u8]) -> Result<(), FaultError> {
+        self.faults.set_json(rules)
+    }
+}
+
 /// A running proxy. Ends when dropped.
 #[derive(Debug)]
 pub struct FaultProxy {
     address: SocketAddr,
+    admin: SocketAddr,
     ca_pem: Option<String>,
     shared: Arc<Shared>,
     wishes: mpsc::UnboundedSender<Wish>,
@@ -151,9 +175,8 @@ impl FaultProxy {
     /// The same, for callers without a runtime.
     pub fn start_blocking(config: ProxyConfig) -> Result<Self, ProxyError> {
         let (level, ca_pem) = level(config.protocol)?;
-        let listener = TcpListener::bind(config.listen).map_err(ProxyError::Listen)?;
-        listener.set_nonblocking(true).map_err(ProxyError::Listen)?;
-        let address = listener.local_addr().map_err(ProxyError::Listen)?;
+        let (listener, address) = bind(config.listen).map_err(ProxyError::Listen)?;
+        let (controls, admin) = bind(SocketAddr::new(config.listen.ip(), 0)).map_err(ProxyError::Listen)?;
         let shared = Arc::new(Shared {
             upstream: config.upstream,
             level,
@@ -167,12 +190,20 @@ impl FaultProxy {
         let (wishes, wished) = mpsc::unbounded_channel();
         let of_service = Arc::clone(&shared);
         let service = Service::start("testkit-proxy", move |stopping| {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            Ok(listener::run(listener, address, of_service, wished, stopping))
+            let (listener, controls) = (TcpListener::from_std(listener)?, TcpListener::from_std(controls)?);
+            let of_controls = Arc::clone(&of_service);
+            let serve_control = move |stream| admin::serve(Arc::clone(&of_controls), stream);
+            Ok(async move {
+                tokio::join!(
+                    listener::run(listener, address, of_service, wished, stopping.clone()),
+                    accept_all(controls, serve_control, stopping)
+                );
+            })
         })
         .map_err(ProxyError::Threads)?;
         Ok(Self {
             address,
+            admin,
             ca_pem,
             shared,
             wishes,
@@ -194,6 +225,12 @@ impl FaultProxy {
             Level::Http(Some(_)) => "https",
         };
         format!("{scheme}://{}", self.address)
+    }
+
+    /// The URL of the admin listener.
+    #[must_use]
+    pub fn admin(&self) -> String {
+        format!("http://{}", self.admin)
     }
 
     /// The certificate of the authority to trust, if the proxy made one.

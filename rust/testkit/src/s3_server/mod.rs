@@ -1,7 +1,8 @@
 //! Purpose: a strict S3 server for tests, with real sockets and real signatures, that can be told to misbehave.
 //!
 //! Flow: `connection` (socket, TLS, HTTP) → `front` (counters, [`faults`], credential scope) → s3s (signatures, S3's
-//! syntax) → `backend` (operations over a directory). `admin` lets another process read counters and set faults.
+//! syntax) → `backend` (operations over a directory). Another process reads counters and sets
+//! faults by the `admin` listener.
 //!
 //! Invariants: the server runs on threads of its own, so a test may block, or run on one thread, without stopping it.
 //! Where AWS and lenient servers differ it does as AWS, so that what passes here passes there.
@@ -11,7 +12,6 @@
 //!
 //! Not here: virtual-host addressing, HTTP/2, durability, users who differ in rights.
 
-mod admin;
 mod auth;
 mod backend;
 mod body;
@@ -31,27 +31,22 @@ pub(crate) use self::operation::Target;
 pub use self::tls::TlsError;
 pub(crate) use self::tls::{Tls, acceptor};
 
-use self::admin::Admin;
 use self::auth::{Gate, Keys};
 use self::backend::Backend;
 use self::front::Front;
+use crate::accept::{accept_all, bind};
+use crate::admin::{self, Administered};
 use crate::service::{Service, Stopping};
 use s3s::service::S3ServiceBuilder;
-use std::future::Future;
+use serde_json::Value;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::time::Duration;
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::task::JoinSet;
+use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
-use tracing::warn;
-
-/// After a failed accept (out of descriptors, say), so that the loop does not spin.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 /// What a server is made with. The default suits tests: a free port of the loopback, one bucket, a temporary directory.
 #[derive(Clone)]
@@ -169,13 +164,13 @@ impl S3Server {
             Arc::clone(&counters),
             Arc::clone(&faults),
         ));
-        let controller = Admin {
+        let controls_of = Arc::new(Administration {
             counters: Arc::clone(&counters),
             faults: Arc::clone(&faults),
-        };
+        });
         let service = Service::start("testkit-s3", move |stopping| {
             let (requests, controls) = (TcpListener::from_std(requests)?, TcpListener::from_std(controls)?);
-            Ok(run(requests, acceptor, front, controls, controller, stopping))
+            Ok(run(requests, acceptor, front, controls, controls_of, stopping))
         })
         .map_err(S3ServerError::Threads)?;
         Ok(Self {
@@ -242,11 +237,28 @@ fn front(region: String, backend: Backend, users: Arc<Users>, counters: Arc<Coun
     }
 }
 
-fn bind(address: SocketAddr) -> io::Result<(std::net::TcpListener, SocketAddr)> {
-    let socket = std::net::TcpListener::bind(address)?;
-    socket.set_nonblocking(true)?;
-    let address = socket.local_addr()?;
-    Ok((socket, address))
+/// What the admin listener reads and sets.
+struct Administration {
+    counters: Arc<Counters>,
+    faults: Arc<Faults>,
+}
+
+impl Administered for Administration {
+    fn counters(&self) -> Value {
+        self.counters.to_json()
+    }
+
+    fn reset_counters(&self) {
+        self.counters.reset();
+    }
+
+    fn faults(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&self.faults.status())
+    }
+
+    fn set_faults(&self, rules: &[u8]) -> Result<(), FaultError> {
+        self.faults.set_json(rules)
+    }
 }
 
 async fn run(
@@ -254,40 +266,13 @@ async fn run(
     acceptor: Option<TlsAcceptor>,
     front: Arc<Front>,
     controls: TcpListener,
-    controller: Admin,
+    controls_of: Arc<Administration>,
     stopping: Stopping,
 ) {
     let serve_request = move |stream| connection::serve(stream, acceptor.clone(), Arc::clone(&front));
-    let serve_control = move |stream| controller.clone().serve(stream);
+    let serve_control = move |stream| admin::serve(Arc::clone(&controls_of), stream);
     tokio::join!(
         accept_all(requests, serve_request, stopping.clone()),
         accept_all(controls, serve_control, stopping)
     );
-}
-
-/// Serves every connection until told to stop; then ends those that are open.
-async fn accept_all<Serve, Served>(listener: TcpListener, serve: Serve, mut stopping: Stopping)
-where
-    Serve: Fn(TcpStream) -> Served,
-    Served: Future<Output = ()> + Send + 'static,
-{
-    let mut connections = JoinSet::new();
-    loop {
-        tokio::select! {
-            // An error means that the server has been dropped.
-            _ = stopping.wait_for(|stop| *stop) => break,
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => {
-                    connections.spawn(serve(stream));
-                }
-                Err(error) => {
-                    warn!(%error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            },
-        }
-    }
-    drop(listener);
-    connections.shutdown().await;
 }

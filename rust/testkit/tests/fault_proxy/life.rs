@@ -57,7 +57,8 @@ fn dropping_does_the_same() {
     TcpListener::bind(address).unwrap();
 }
 
-fn spawn(arguments: &[&str]) -> (Child, String) {
+/// The binary, its endpoint and its admin listener.
+fn spawn(arguments: &[&str]) -> (Child, String, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_alluvium-testkit"))
         .arg("fault-proxy")
         .args(arguments)
@@ -65,13 +66,13 @@ fn spawn(arguments: &[&str]) -> (Child, String) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let ready = BufReader::new(child.stdout.take().unwrap())
-        .lines()
-        .next()
-        .unwrap()
-        .unwrap();
-    let endpoint = ready.strip_prefix("READY ").unwrap_or_else(|| panic!("{ready}"));
-    (child, endpoint.to_owned())
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut told = |word: &str| {
+        let line = lines.next().unwrap().unwrap();
+        line.strip_prefix(word).unwrap_or_else(|| panic!("{line}")).to_owned()
+    };
+    let (endpoint, admin) = (told("READY "), told("ADMIN "));
+    (child, endpoint, admin)
 }
 
 #[tokio::test]
@@ -81,7 +82,7 @@ async fn the_binary_passes_on_and_ends_with_its_input() {
     for level in [&[][..], &["--http"][..]] {
         let fixed = ["--upstream", &upstream, "--listen", "127.0.0.1:0", "--exit-with-stdin"];
         let shape = ["--latency-ms", "50", "--bytes-per-second", "4194304"];
-        let (mut child, endpoint) = spawn(&[&fixed[..], &shape, level].concat());
+        let (mut child, endpoint, _) = spawn(&[&fixed[..], &shape, level].concat());
         let client = client_as(&server, &endpoint, Identity::default());
         put(&client, "k", b"hello").await;
         let begin = Instant::now();
@@ -101,7 +102,7 @@ async fn the_binary_takes_rules() {
     let server = server().await;
     let upstream = address(&server).to_string();
     let rules = r#"[{"op":"PutObject","times":1,"action":{"error":{"status":503,"code":"SlowDown"}}}]"#;
-    let (mut child, endpoint) = spawn(&[
+    let (mut child, endpoint, _) = spawn(&[
         "--upstream",
         &upstream,
         "--http",
@@ -113,6 +114,48 @@ async fn the_binary_takes_rules() {
     let refused = client.put_object().bucket(BUCKET).key("k").send();
     assert_refused!(refused.await, 503, "SlowDown");
     put(&client, "k", b"hello").await;
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+}
+
+#[tokio::test]
+async fn the_binary_counts_and_takes_rules_while_it_runs() {
+    let server = server().await;
+    let upstream = address(&server).to_string();
+    let (mut child, endpoint, admin) = spawn(&["--upstream", &upstream, "--http", "--exit-with-stdin"]);
+    let client = client_as(&server, &endpoint, Identity::default());
+    put(&client, "k", &pattern(MIB)).await;
+    assert!(get(&client, "k").await == pattern(MIB));
+    assert!(get(&client, "k").await == pattern(MIB));
+    let seen = counters(&admin);
+    assert!(seen.values().all(serde_json::Value::is_u64), "a flat object of numbers");
+    let expected = [
+        ("PutObject", 1),
+        ("GetObject", 2),
+        ("UploadPart", 0),
+        ("body_bytes_up", MIB),
+        ("body_bytes_down", 2 * MIB),
+        ("connections", 1),
+    ];
+    for (name, count) in expected {
+        assert_eq!(seen[name], count, "{name}");
+    }
+    for (all, bodies) in [("bytes_up", "body_bytes_up"), ("bytes_down", "body_bytes_down")] {
+        assert!(seen[all].as_u64() > seen[bodies].as_u64(), "heads are bytes too");
+    }
+    let rules = r#"[{"op":"GetObject","times":1,"action":{"error":{"status":503,"code":"SlowDown"}}}]"#;
+    assert_eq!(call(&admin, "PUT", "/faults", rules).0, 204);
+    let refused = client.get_object().bucket(BUCKET).key("k").send();
+    assert_refused!(refused.await, 503, "SlowDown");
+    assert_eq!(counters(&admin)["fault.Error"], 1);
+    assert_eq!(call(&admin, "POST", "/reset", "").0, 204);
+    let mut seen = counters(&admin);
+    assert_eq!(
+        seen.remove("connections_open"),
+        Some(1.into()),
+        "the gauge is not touched"
+    );
+    assert!(seen.values().all(|count| count == 0), "{seen:?}");
     drop(child.stdin.take());
     assert!(child.wait().unwrap().success());
 }

@@ -2,29 +2,8 @@
 
 use crate::support::*;
 use alluvium_testkit::s3_server::S3Server;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
-
-/// Status and body of a request to the admin listener at `url`.
-fn call(url: &str, method: &str, path: &str, body: &str) -> (u16, String) {
-    let address = url.trim_start_matches("http://");
-    let mut stream = TcpStream::connect(address).unwrap();
-    let length = body.len();
-    let request =
-        format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).unwrap();
-    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
-}
-
-fn counters(url: &str) -> serde_json::Map<String, serde_json::Value> {
-    let (status, body) = call(url, "GET", "/counters", "");
-    assert_eq!(status, 200);
-    serde_json::from_str(&body).unwrap()
-}
 
 #[tokio::test]
 async fn counters_and_faults_from_outside() {

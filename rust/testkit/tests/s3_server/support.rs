@@ -13,6 +13,8 @@ use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
 use aws_smithy_runtime_api::client::http::SharedHttpClient;
 use aws_smithy_runtime_api::http::Response;
 use std::fmt::Debug;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::time::Duration;
 
 pub(crate) const BUCKET: &str = "test-bucket";
@@ -162,4 +164,24 @@ pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     panic!("not in time: {what}");
+}
+
+/// Status and body of a request to the admin listener at `url`.
+pub(crate) fn call(url: &str, method: &str, path: &str, body: &str) -> (u16, String) {
+    let address = url.trim_start_matches("http://");
+    let mut stream = TcpStream::connect(address).unwrap();
+    let length = body.len();
+    let request =
+        format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}");
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+pub(crate) fn counters(url: &str) -> serde_json::Map<String, serde_json::Value> {
+    let (status, body) = call(url, "GET", "/counters", "");
+    assert_eq!(status, 200);
+    serde_json::from_str(&body).unwrap()
 }

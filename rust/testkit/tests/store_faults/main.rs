@@ -4,6 +4,7 @@
 mod answers;
 mod deletes;
 mod front;
+mod hedge;
 mod lies;
 mod moves;
 mod settings;

@@ -16,21 +16,24 @@
 
 mod answer;
 pub(super) mod chaos;
+mod counted;
 pub(super) mod fault;
 mod upstream;
 mod watched;
 
 use self::answer::{Answer, made, regular};
+use self::counted::CountedBody;
 use self::fault::HttpFault;
 use self::upstream::Upstream;
 use self::watched::Watched;
 use super::Shared;
 use super::counters::ProxyCounters;
+use super::link::Direction;
 use crate::control::Control;
 use crate::s3_server::{Operation, Target};
 use crate::spoil::{Spoil, SpoiledBody};
 use http_body_util::{BodyExt as _, Full};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
@@ -76,10 +79,15 @@ async fn serve_http<Io: AsyncRead + AsyncWrite + Unpin>(io: Io, control: Arc<Con
     }
 }
 
+/// The body of a request.
+type Sent = CountedBody<Incoming>;
+/// The body of an answer, as it reaches the client.
+type Given = CountedBody<SpoiledBody<Answer>>;
+
 struct Connection {
     shared: Arc<Shared>,
     control: Arc<Control>,
-    upstream: Mutex<Upstream>,
+    upstream: Mutex<Upstream<Sent>>,
 }
 
 impl Connection {
@@ -87,18 +95,20 @@ impl Connection {
         &self.shared.counters
     }
 
-    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<SpoiledBody<Answer>>, Cut> {
+    async fn handle(self: Arc<Self>, request: Request<Incoming>) -> Result<Response<Given>, Cut> {
         let target = Target::of(request.method(), request.uri(), request.headers());
         self.counters().request(target.operation);
         let by_rule = self.shared.faults.take(&target);
         let fault = by_rule.or_else(|| self.shared.chaos.take(&target));
-        let answer = self.answer(request, target.operation, fault.as_ref()).await?;
-        Ok(self.spoiled(answer, fault.as_ref()))
+        let counted = request.map(|body| CountedBody::new(body, Direction::Up, Arc::clone(&self.shared)));
+        let answer = self.answer(counted, target.operation, fault.as_ref()).await?;
+        let spoiled = self.spoiled(answer, fault.as_ref());
+        Ok(spoiled.map(|body| CountedBody::new(body, Direction::Down, Arc::clone(&self.shared))))
     }
 
     async fn answer(
         &self,
-        request: Request<Incoming>,
+        request: Request<Sent>,
         operation: Operation,
         fault: Option<&HttpFault>,
     ) -> Result<Response<Answer>, Cut> {
@@ -144,7 +154,7 @@ impl Connection {
         }
     }
 
-    async fn pass_on(&self, request: Request<Incoming>) -> Result<Response<Incoming>, Cut> {
+    async fn pass_on(&self, request: Request<Sent>) -> Result<Response<Incoming>, Cut> {
         let sent = self.upstream.lock().await.send(request).await;
         sent.map_err(|error| {
             debug!(%error, "no answer from the server");
@@ -153,7 +163,7 @@ impl Connection {
     }
 
     /// What servers do that take a request in before they look at it: it is carried out although its client has left.
-    async fn pass_on_late(&self, request: Request<Incoming>, pause: Duration) -> Result<Response<Answer>, Cut> {
+    async fn pass_on_late(&self, request: Request<Sent>, pause: Duration) -> Result<Response<Answer>, Cut> {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(|_| Cut)?.to_bytes();
         let mut upstream = Upstream::new(self.shared.upstream);
@@ -199,6 +209,6 @@ impl Connection {
 }
 
 /// Reads to the end; an error ends it too, as there is nothing more to come then.
-async fn drain(mut body: Incoming) {
+async fn drain<Source: Body + Unpin>(mut body: Source) {
     while let Some(Ok(_)) = body.frame().await {}
 }

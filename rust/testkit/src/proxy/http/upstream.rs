@@ -23,7 +23,7 @@ pub(super) enum UpstreamError {
     Http(#[from] hyper::Error),
 }
 
-pub(super) struct Upstream<Sent = Incoming> {
+pub(super) struct Upstream<Sent> {
     address: SocketAddr,
     sender: Option<SendRequest<Sent>>,
     /// Drives the connection; ends with this.

@@ -15,7 +15,8 @@ import java.util.Objects;
 final class SegmentInputStream extends InputStream {
     /** Reads below this go through the buffer: crossing into native code costs more than copying. */
     private static final int SMALL_READ_BYTES = 512;
-    private static final int BUFFER_BYTES = 8 * 1024;
+    /** Enough for a few batch headers; Kafka reads one or two and then all the rest at once. */
+    private static final int BUFFER_BYTES = 1024;
     private static final long NO_READER = 0;
 
     /**

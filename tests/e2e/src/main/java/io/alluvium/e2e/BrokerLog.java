@@ -1,5 +1,6 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.ChildProcess;
 import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;

@@ -1,5 +1,7 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.S3Client;
+import io.alluvium.harness.S3Endpoint;
 import java.io.InputStream;
 import java.util.Map;
 

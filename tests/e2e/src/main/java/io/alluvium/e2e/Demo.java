@@ -1,5 +1,10 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.Await;
+import io.alluvium.harness.HarnessException;
+import io.alluvium.harness.Project;
+import io.alluvium.harness.RecordGenerator;
+import io.alluvium.harness.WorkDir;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;

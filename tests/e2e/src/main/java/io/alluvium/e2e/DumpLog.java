@@ -1,5 +1,8 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.ChildProcess;
+import io.alluvium.harness.HarnessException;
+import io.alluvium.harness.Project;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.List;

@@ -1,5 +1,9 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.Await;
+import io.alluvium.harness.Project;
+import io.alluvium.harness.RecordGenerator;
+import io.alluvium.harness.WorkDir;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;

@@ -1,5 +1,9 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.Await;
+import io.alluvium.harness.ChildProcess;
+import io.alluvium.harness.HarnessException;
+import io.alluvium.harness.Project;
 import java.io.IOException;
 import java.io.UncheckedIOException;
 import java.nio.file.Files;

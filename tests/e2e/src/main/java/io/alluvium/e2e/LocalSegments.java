@@ -1,5 +1,6 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.Await;
 import java.io.IOException;
 import java.io.InputStream;
 import java.io.UncheckedIOException;

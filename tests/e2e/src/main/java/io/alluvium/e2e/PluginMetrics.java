@@ -1,5 +1,6 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.HarnessException;
 import java.io.IOException;
 import java.util.OptionalDouble;
 import java.util.Set;

@@ -1,5 +1,11 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.Await;
+import io.alluvium.harness.ChildProcess;
+import io.alluvium.harness.HarnessException;
+import io.alluvium.harness.Project;
+import io.alluvium.harness.S3Client;
+import io.alluvium.harness.S3Endpoint;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;

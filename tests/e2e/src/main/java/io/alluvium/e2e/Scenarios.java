@@ -1,5 +1,7 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.HarnessException;
+
 /** Runs scenarios one after the other, and counts: one that throws has failed, and the next one still runs. */
 final class Scenarios {
     private int passed;

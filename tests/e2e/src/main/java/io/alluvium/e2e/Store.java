@@ -1,5 +1,9 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.HarnessException;
+import io.alluvium.harness.S3Client;
+import io.alluvium.harness.S3Endpoint;
+import io.alluvium.harness.WorkDir;
 import java.net.URI;
 import java.nio.file.Path;
 import java.util.LinkedHashMap;

@@ -1,5 +1,6 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.HarnessException;
 import java.time.Duration;
 import java.util.HashMap;
 import java.util.List;

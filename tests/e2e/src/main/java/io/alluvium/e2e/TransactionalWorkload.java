@@ -1,5 +1,7 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.Await;
+import io.alluvium.harness.RecordGenerator;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.HashMap;

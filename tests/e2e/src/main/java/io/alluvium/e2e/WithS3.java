@@ -1,5 +1,8 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.HarnessException;
+import io.alluvium.harness.S3Endpoint;
+import io.alluvium.harness.WorkDir;
 import java.io.IOException;
 import java.util.Arrays;
 import java.util.List;

@@ -1,5 +1,8 @@
 package io.alluvium.e2e;
 
+import io.alluvium.harness.Await;
+import io.alluvium.harness.HarnessException;
+import io.alluvium.harness.RecordGenerator;
 import java.time.Duration;
 import java.util.ArrayList;
 import java.util.Arrays;

@@ -1,4 +1,4 @@
-package io.alluvium.e2e;
+package io.alluvium.harness;
 
 import java.net.URI;
 import java.nio.file.Path;
@@ -8,7 +8,7 @@ import java.nio.file.Path;
  *
  * @param caFile a PEM file with the authorities to trust, or null for the system's
  */
-record S3Endpoint(URI endpoint, String bucket, String region, String accessKey, String secretKey, Path caFile) {
+public record S3Endpoint(URI endpoint, String bucket, String region, String accessKey, String secretKey, Path caFile) {
     /** Without the secret: this text may be shown. */
     @Override
     public String toString() {

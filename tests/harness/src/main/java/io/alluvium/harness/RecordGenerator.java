@@ -1,4 +1,4 @@
-package io.alluvium.e2e;
+package io.alluvium.harness;
 
 import java.nio.charset.StandardCharsets;
 import java.util.SplittableRandom;
@@ -9,7 +9,7 @@ import java.util.SplittableRandom;
  *
  * <p>Timestamps rise with the index, a quarter of a second a record, so that seeking by time has one right answer.
  */
-final class RecordGenerator {
+public final class RecordGenerator {
     private static final long FIRST_TIMESTAMP_MILLIS = 1_750_000_000_000L;
     private static final long STEP_MILLIS = 250;
     private static final int VALUE_BYTES = 1000;
@@ -21,29 +21,29 @@ final class RecordGenerator {
 
     private final long seed;
 
-    RecordGenerator(long seed) {
+    public RecordGenerator(long seed) {
         this.seed = seed;
     }
 
     /** Another seed each time, unless the system property alluvium.e2e.seed repeats one. */
-    static RecordGenerator withRandomSeed() {
+    public static RecordGenerator withRandomSeed() {
         return new RecordGenerator(Long.getLong("alluvium.e2e.seed", new SplittableRandom().nextInt(1_000_000)));
     }
 
-    long seed() {
+    public long seed() {
         return seed;
     }
 
-    byte[] key(int partition, long index) {
+    public byte[] key(int partition, long index) {
         return ("user-" + Long.toUnsignedString(random(partition, index).nextLong() >>> 40, 36) + "-" + index)
                 .getBytes(StandardCharsets.US_ASCII);
     }
 
-    long timestamp(long index) {
+    public long timestamp(long index) {
         return FIRST_TIMESTAMP_MILLIS + index * STEP_MILLIS;
     }
 
-    byte[] value(int partition, long index) {
+    public byte[] value(int partition, long index) {
         SplittableRandom random = random(partition, index);
         StringBuilder json = new StringBuilder(VALUE_BYTES + 64);
         json.append("{\"partition\":").append(partition)

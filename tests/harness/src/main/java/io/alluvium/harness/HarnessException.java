@@ -1,14 +1,14 @@
-package io.alluvium.e2e;
+package io.alluvium.harness;
 
 /** The harness could not go on: a process did not start, a wait ran out, a server answered with an error. */
-final class HarnessException extends RuntimeException {
+public final class HarnessException extends RuntimeException {
     private static final long serialVersionUID = 1L;
 
-    HarnessException(String message) {
+    public HarnessException(String message) {
         super(message);
     }
 
-    HarnessException(String message, Throwable cause) {
+    public HarnessException(String message, Throwable cause) {
         super(message, cause);
     }
 }

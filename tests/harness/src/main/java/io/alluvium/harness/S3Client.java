@@ -1,4 +1,4 @@
-package io.alluvium.e2e;
+package io.alluvium.harness;
 
 import java.io.IOException;
 import java.io.InputStream;
@@ -42,17 +42,21 @@ import org.xml.sax.SAXException;
  * A small S3 client (path style, Signature Version 4) that shares nothing with the plugin: what it sees in a bucket is
  * an independent witness. It creates a bucket, lists, and reads objects; it never changes or deletes one.
  */
-final class S3Client {
+public final class S3Client {
     private static final Duration CONNECT_LIMIT = Duration.ofSeconds(5);
     private static final Duration REQUEST_LIMIT = Duration.ofSeconds(60);
     private static final DateTimeFormatter SIGNING_TIME =
             DateTimeFormatter.ofPattern("yyyyMMdd'T'HHmmss'Z'").withZone(ZoneOffset.UTC);
     private static final String EMPTY_SHA256 = sha256Hex(new byte[0]);
 
+    /** A request that may be sent: its address, and the headers that sign it. */
+    public record SignedRequest(URI uri, Map<String, String> headers) {
+    }
+
     private final S3Endpoint target;
     private final HttpClient http;
 
-    S3Client(S3Endpoint target) {
+    public S3Client(S3Endpoint target) {
         this.target = target;
         HttpClient.Builder builder = HttpClient.newBuilder()
                 .connectTimeout(CONNECT_LIMIT)
@@ -64,7 +68,7 @@ final class S3Client {
     }
 
     /** Makes the bucket unless it is there. */
-    void ensureBucket() {
+    public void ensureBucket() {
         HttpResponse<InputStream> listed = send("GET", "", query("list-type", "2", "max-keys", "1"));
         drain(listed);
         if (listed.statusCode() == 200) {
@@ -78,7 +82,7 @@ final class S3Client {
     }
 
     /** Every object under the prefix with its size, in key order. */
-    Map<String, Long> list(String prefix) {
+    public Map<String, Long> list(String prefix) {
         Map<String, Long> sizes = new TreeMap<>();
         String continuation = null;
         do {
@@ -103,7 +107,7 @@ final class S3Client {
     }
 
     /** The bytes of one object; the caller closes the stream. */
-    InputStream get(String key) {
+    public InputStream get(String key) {
         HttpResponse<InputStream> response = send("GET", key, query());
         if (response.statusCode() != 200) {
             throw new HarnessException("could not read " + key + ": HTTP " + response.statusCode() + " " + drain(response));
@@ -111,27 +115,37 @@ final class S3Client {
         return response.body();
     }
 
+    /** What another program needs to read the object, any range of it, for some minutes. */
+    public SignedRequest signedGet(String key) {
+        return signed("GET", key, query());
+    }
+
     private HttpResponse<InputStream> send(String method, String key, Map<String, String> query) {
-        String path = "/" + encodePath(target.bucket()) + (key.isEmpty() ? "" : "/" + encodePath(key));
-        String queryText = encodeQuery(query);
-        String base = target.endpoint().getScheme() + "://" + target.endpoint().getAuthority();
-        URI uri = URI.create(base + path + (queryText.isEmpty() ? "" : "?" + queryText));
-        String time = SIGNING_TIME.format(Instant.now());
-        HttpRequest request = HttpRequest.newBuilder(uri)
+        SignedRequest signed = signed(method, key, query);
+        HttpRequest.Builder request = HttpRequest.newBuilder(signed.uri())
                 .timeout(REQUEST_LIMIT)
-                .method(method, HttpRequest.BodyPublishers.noBody())
-                .header("x-amz-date", time)
-                .header("x-amz-content-sha256", EMPTY_SHA256)
-                .header("Authorization", authorization(method, path, queryText, uri.getAuthority(), time))
-                .build();
+                .method(method, HttpRequest.BodyPublishers.noBody());
+        signed.headers().forEach(request::header);
         try {
-            return http.send(request, HttpResponse.BodyHandlers.ofInputStream());
+            return http.send(request.build(), HttpResponse.BodyHandlers.ofInputStream());
         } catch (IOException failure) {
             throw new UncheckedIOException("no answer from " + target + ": " + failure, failure);
         } catch (InterruptedException interrupted) {
             Thread.currentThread().interrupt();
             throw new HarnessException("interrupted while asking " + target, interrupted);
         }
+    }
+
+    private SignedRequest signed(String method, String key, Map<String, String> query) {
+        String path = "/" + encodePath(target.bucket()) + (key.isEmpty() ? "" : "/" + encodePath(key));
+        String queryText = encodeQuery(query);
+        String base = target.endpoint().getScheme() + "://" + target.endpoint().getAuthority();
+        URI uri = URI.create(base + path + (queryText.isEmpty() ? "" : "?" + queryText));
+        String time = SIGNING_TIME.format(Instant.now());
+        return new SignedRequest(uri, Map.of(
+                "x-amz-date", time,
+                "x-amz-content-sha256", EMPTY_SHA256,
+                "Authorization", authorization(method, path, queryText, uri.getAuthority(), time)));
     }
 
     private String authorization(String method, String path, String queryText, String host, String time) {

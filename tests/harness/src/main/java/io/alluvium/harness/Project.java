@@ -1,4 +1,4 @@
-package io.alluvium.e2e;
+package io.alluvium.harness;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -7,28 +7,28 @@ import java.nio.file.Path;
 import java.util.stream.Stream;
 
 /** Where the parts under test are: the tree's build products and the Kafka distribution. */
-final class Project {
+public final class Project {
     private static final Path ROOT =
-            Path.of(System.getProperty("alluvium.e2e.root", ".")).toAbsolutePath().normalize();
+            Path.of(System.getProperty("alluvium.root", ".")).toAbsolutePath().normalize();
 
     private Project() {
     }
 
-    static Path root() {
+    public static Path root() {
         return ROOT;
     }
 
     /** The jars of the Kafka broker to run. */
-    static Path kafkaLibs() {
-        String libs = System.getProperty("alluvium.e2e.kafka.libs");
+    public static Path kafkaLibs() {
+        String libs = System.getProperty("alluvium.kafka.libs");
         if (libs == null) {
-            throw new HarnessException("the system property alluvium.e2e.kafka.libs must name a directory of Kafka jars");
+            throw new HarnessException("the system property alluvium.kafka.libs must name a directory of Kafka jars");
         }
         return Path.of(libs);
     }
 
     /** The version of that broker, told by the name of its jar. */
-    static String kafkaVersion() {
+    public static String kafkaVersion() {
         String start = "kafka_2.13-";
         try (Stream<Path> jars = Files.list(kafkaLibs())) {
             return jars.map(jar -> jar.getFileName().toString())
@@ -42,7 +42,7 @@ final class Project {
     }
 
     /** The class path of the plugin as an operator would write it: every jar of its directory. */
-    static String pluginClassPath() {
+    public static String pluginClassPath() {
         Path directory = ROOT.resolve("build/plugin");
         if (!Files.isDirectory(directory)) {
             throw new HarnessException(directory + " is missing: run gradle/run pluginDir");
@@ -51,7 +51,7 @@ final class Project {
     }
 
     /** The JVM that runs the harness also runs the brokers. */
-    static String java() {
+    public static String java() {
         return Path.of(System.getProperty("java.home"), "bin", "java").toString();
     }
 }

@@ -1,4 +1,4 @@
-package io.alluvium.e2e;
+package io.alluvium.harness;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -13,11 +13,11 @@ import java.util.stream.Stream;
  * The one temporary directory of a run: everything a run writes is inside. Removed at the end, unless the run failed
  * or KEEP=1 asks for it to stay; removed too when the run is broken off (Ctrl-C).
  */
-final class WorkDir {
+public final class WorkDir {
     private final Path path;
     private volatile boolean finished;
 
-    WorkDir(String purpose) {
+    public WorkDir(String purpose) {
         String base = System.getenv("TMPDIR");
         Path parent = Path.of(base == null || base.isEmpty() ? System.getProperty("java.io.tmpdir") : base);
         try {
@@ -25,15 +25,15 @@ final class WorkDir {
         } catch (IOException failure) {
             throw new UncheckedIOException("no temporary directory can be made in " + parent, failure);
         }
-        Runtime.getRuntime().addShutdownHook(new Thread(this::removeIfBrokenOff, "alluvium-e2e-remove"));
+        Runtime.getRuntime().addShutdownHook(new Thread(this::removeIfBrokenOff, "alluvium-harness-remove"));
     }
 
-    Path path() {
+    public Path path() {
         return path;
     }
 
     /** A new directory inside. */
-    Path directory(String name) {
+    public Path directory(String name) {
         try {
             return Files.createDirectories(path.resolve(name));
         } catch (IOException failure) {
@@ -42,7 +42,7 @@ final class WorkDir {
     }
 
     /** Ends the run: removes everything, or says where it stays. */
-    void finish(boolean succeeded) {
+    public void finish(boolean succeeded) {
         finished = true;
         if (holdsFiles() && (!succeeded || "1".equals(System.getenv("KEEP")))) {
             System.out.println("kept for a look: " + path);

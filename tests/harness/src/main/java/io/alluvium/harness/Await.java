@@ -1,24 +1,24 @@
-package io.alluvium.e2e;
+package io.alluvium.harness;
 
 import java.time.Duration;
 import java.util.concurrent.Callable;
 
 /** Waiting for a condition, always with a deadline. */
-final class Await {
+public final class Await {
     private static final long POLL_MILLIS = 50;
 
     private Await() {
     }
 
     /** Waits until the condition holds; throws, naming what was waited for, when it does not within the limit. */
-    static void until(String what, Duration limit, Callable<Boolean> condition) {
+    public static void until(String what, Duration limit, Callable<Boolean> condition) {
         if (!holds(limit, condition)) {
             throw new HarnessException("waited " + limit.toSeconds() + " s in vain for: " + what);
         }
     }
 
     /** Waits until the condition holds; false when it does not within the limit. */
-    static boolean holds(Duration limit, Callable<Boolean> condition) {
+    public static boolean holds(Duration limit, Callable<Boolean> condition) {
         long deadline = System.nanoTime() + limit.toNanos();
         while (true) {
             if (evaluate(condition)) {
@@ -31,7 +31,7 @@ final class Await {
         }
     }
 
-    static void pause(long millis) {
+    public static void pause(long millis) {
         try {
             Thread.sleep(millis);
         } catch (InterruptedException interrupted) {

@@ -1,4 +1,4 @@
-package io.alluvium.e2e;
+package io.alluvium.harness;
 
 import java.io.IOException;
 import java.io.UncheckedIOException;
@@ -18,11 +18,11 @@ import java.util.concurrent.TimeUnit;
  * <p>Invariants: only processes started here are ever ended, each through its own handle; none outlives this JVM's
  * orderly end, since a shutdown hook kills what still runs.
  */
-final class ChildProcess {
+public final class ChildProcess {
     private static final Set<Process> RUNNING = ConcurrentHashMap.newKeySet();
 
     static {
-        Runtime.getRuntime().addShutdownHook(new Thread(ChildProcess::killAll, "alluvium-e2e-kill"));
+        Runtime.getRuntime().addShutdownHook(new Thread(ChildProcess::killAll, "alluvium-harness-kill"));
     }
 
     private final String name;
@@ -36,7 +36,7 @@ final class ChildProcess {
     }
 
     /** Starts a command with additional environment variables; standard output and error go to the file. */
-    static ChildProcess start(String name, List<String> command, Map<String, String> environment, Path output) {
+    public static ChildProcess start(String name, List<String> command, Map<String, String> environment, Path output) {
         ProcessBuilder builder = new ProcessBuilder(command);
         builder.environment().putAll(environment);
         builder.redirectErrorStream(true).redirectOutput(output.toFile());
@@ -51,7 +51,7 @@ final class ChildProcess {
     }
 
     /** Kills what still runs and waits a little for the ends; for the end of this JVM. */
-    static void killAll() {
+    public static void killAll() {
         RUNNING.forEach(Process::destroyForcibly);
         for (Process process : RUNNING) {
             try {
@@ -63,21 +63,21 @@ final class ChildProcess {
         }
     }
 
-    boolean isAlive() {
+    public boolean isAlive() {
         return process.isAlive();
     }
 
-    long pid() {
+    public long pid() {
         return process.pid();
     }
 
     /** What the process wrote until now. */
-    String output() {
+    public String output() {
         return readText(output);
     }
 
     /** The exit status, once the process ended within the limit; else null. */
-    Integer awaitExit(Duration limit) {
+    public Integer awaitExit(Duration limit) {
         try {
             return process.waitFor(limit.toMillis(), TimeUnit.MILLISECONDS) ? process.exitValue() : null;
         } catch (InterruptedException interrupted) {
@@ -87,7 +87,7 @@ final class ChildProcess {
     }
 
     /** SIGTERM, then after the limit SIGKILL. True when the process ended by itself within the limit. */
-    boolean terminate(Duration limit) {
+    public boolean terminate(Duration limit) {
         process.destroy();
         if (awaitExit(limit) != null) {
             return true;
@@ -97,7 +97,7 @@ final class ChildProcess {
     }
 
     /** SIGKILL, and the wait for the end. */
-    void kill() {
+    public void kill() {
         process.destroyForcibly();
         if (awaitExit(Duration.ofSeconds(10)) == null) {
             throw new HarnessException(name + " (pid " + pid() + ") survives SIGKILL");
@@ -105,7 +105,7 @@ final class ChildProcess {
     }
 
     /** The content of a text file that may not exist yet, or hold half a character at its end. */
-    static String readText(Path file) {
+    public static String readText(Path file) {
         try {
             return Files.exists(file) ? new String(Files.readAllBytes(file), StandardCharsets.UTF_8) : "";
         } catch (IOException failure) {
@@ -114,7 +114,7 @@ final class ChildProcess {
     }
 
     /** The last lines of a text, to be shown with a failure. */
-    static String tail(String text, int lines) {
+    public static String tail(String text, int lines) {
         List<String> all = text.lines().toList();
         return String.join("\n", all.subList(Math.max(0, all.size() - lines), all.size()));
     }

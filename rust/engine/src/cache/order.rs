@@ -1,0 +1,227 @@
+//! Which entry goes next.
+//!
+//! # Purpose
+//! Entries are in one of three lists, each in order of use: loaded ahead and not used yet; used once; used again. A consumer that reads a
+//! segment from end to end leaves all of it behind as used once, so it cannot push out what others come back to.
+//!
+//! # Invariants
+//! * Those used again take at most half of the limit; the least recently used of them are then counted as used once.
+//! * A chunk is used again when it is asked for later and not behind the last place: Kafka opens a stream for about every mebibyte, so each
+//!   chunk is asked for several times on the way of one consumer, soon and at growing places, and now and then at a batch before the last.
+//!
+//! # Not here
+//! Locks, limits of memory, loads.
+
+use std::time::Duration;
+
+use alluvium_format::Uuid;
+use lru::LruCache;
+use tokio::time::Instant;
+
+use super::{Entry, EntryKey};
+
+/// How long something that was loaded ahead waits for its reader before it goes first.
+const AHEAD_KEPT: Duration = Duration::from_secs(10);
+
+/// Within so long a time, one consumer on his way can ask for the same place twice.
+const SAME_USE: Duration = Duration::from_secs(1);
+
+/// The lists.
+#[derive(Debug)]
+pub(super) struct Order {
+    ahead: List,
+    once: List,
+    again: List,
+    again_max: u64,
+}
+
+#[derive(Debug)]
+struct List {
+    slots: LruCache<EntryKey, Slot>,
+    bytes: u64,
+}
+
+#[derive(Debug)]
+struct Slot {
+    entry: Entry,
+    bytes: u64,
+    /// Since when it is in its list, or last used in it.
+    since: Instant,
+    /// Where in the segment it was last asked for.
+    place: u64,
+}
+
+impl List {
+    fn new() -> Self {
+        List {
+            slots: LruCache::unbounded(),
+            bytes: 0,
+        }
+    }
+
+    fn put(&mut self, key: EntryKey, slot: Slot) -> Option<Slot> {
+        self.bytes += slot.bytes;
+        let replaced = self.slots.put(key, slot);
+        self.bytes -= replaced.as_ref().map_or(0, |slot| slot.bytes);
+        replaced
+    }
+
+    fn pop(&mut self, key: &EntryKey) -> Option<Slot> {
+        let slot = self.slots.pop(key)?;
+        self.bytes -= slot.bytes;
+        Some(slot)
+    }
+
+    fn pop_oldest(&mut self) -> Option<(EntryKey, Slot)> {
+        let (key, slot) = self.slots.pop_lru()?;
+        self.bytes -= slot.bytes;
+        Some((key, slot))
+    }
+}
+
+impl Order {
+    /// Lists for so many bytes.
+    pub(super) fn new(limit: u64) -> Self {
+        Order {
+            ahead: List::new(),
+            once: List::new(),
+            again: List::new(),
+            again_max: limit / 2,
+        }
+    }
+
+    /// Takes an entry in: as used at `place`, or as loaded ahead. What it replaces is given back.
+    pub(super) fn insert(&mut self, key: EntryKey, entry: Entry, bytes: u64, place: Option<u64>) -> Option<Evicted> {
+        let replaced = self.remove(&key);
+        let slot = Slot {
+            entry,
+            bytes,
+            since: Instant::now(),
+            place: place.unwrap_or(0),
+        };
+        let list = if place.is_some() {
+            &mut self.once
+        } else {
+            &mut self.ahead
+        };
+        list.put(key, slot);
+        replaced
+    }
+
+    /// An entry that is used at this place.
+    pub(super) fn get(&mut self, key: &EntryKey, place: u64) -> Option<Entry> {
+        if let Some(slot) = self.again.slots.get_mut(key) {
+            slot.place = place;
+            return Some(slot.entry.clone());
+        }
+        if let Some(slot) = self.once.slots.get_mut(key) {
+            let is_again = place <= slot.place && slot.since.elapsed() >= SAME_USE;
+            slot.place = place;
+            slot.since = Instant::now();
+            let entry = slot.entry.clone();
+            if is_again {
+                self.promote(key);
+            }
+            return Some(entry);
+        }
+        let mut slot = self.ahead.pop(key)?;
+        slot.place = place;
+        slot.since = Instant::now();
+        let entry = slot.entry.clone();
+        self.once.put(*key, slot);
+        Some(entry)
+    }
+
+    fn promote(&mut self, key: &EntryKey) {
+        if let Some(slot) = self.once.pop(key) {
+            self.again.put(*key, slot);
+        }
+        while self.again.bytes > self.again_max
+            && let Some((key, slot)) = self.again.pop_oldest()
+        {
+            self.once.put(key, slot);
+        }
+    }
+
+    /// Whether it is there; that is no use of it.
+    pub(super) fn contains(&self, key: &EntryKey) -> bool {
+        [&self.ahead, &self.once, &self.again]
+            .iter()
+            .any(|list| list.slots.contains(key))
+    }
+
+    fn remove(&mut self, key: &EntryKey) -> Option<Evicted> {
+        let unused = self.ahead.slots.contains(key);
+        let slot = self
+            .ahead
+            .pop(key)
+            .or_else(|| self.once.pop(key))
+            .or_else(|| self.again.pop(key))?;
+        Some(Evicted::of((*key, slot), unused))
+    }
+
+    /// Takes all entries of a segment out.
+    pub(super) fn remove_segment(&mut self, segment_id: Uuid, removed: &mut Vec<Evicted>) {
+        let lists = [&self.ahead, &self.once, &self.again];
+        let keys: Vec<EntryKey> = lists
+            .iter()
+            .flat_map(|list| list.slots.iter())
+            .map(|(key, _)| *key)
+            .filter(|key| key.segment_id() == segment_id)
+            .collect();
+        removed.extend(keys.iter().filter_map(|key| self.remove(key)));
+    }
+
+    /// Takes out what goes next, for something that a reader waits for.
+    pub(super) fn evict(&mut self) -> Option<Evicted> {
+        self.evict_lightly()
+            .or_else(|| self.again.pop_oldest().map(|slot| Evicted::of(slot, false)))
+            .or_else(|| self.ahead.pop_oldest().map(|slot| Evicted::of(slot, true)))
+    }
+
+    /// The same for something that nobody waits for: neither what is used again goes for it, nor what another reader is about to use.
+    pub(super) fn evict_lightly(&mut self) -> Option<Evicted> {
+        let forgotten = self
+            .ahead
+            .slots
+            .peek_lru()
+            .is_some_and(|(_, slot)| slot.since.elapsed() > AHEAD_KEPT);
+        if forgotten {
+            return self.ahead.pop_oldest().map(|slot| Evicted::of(slot, true));
+        }
+        self.once.pop_oldest().map(|slot| Evicted::of(slot, false))
+    }
+
+    /// Bytes of all entries.
+    pub(super) fn bytes(&self) -> u64 {
+        self.ahead.bytes + self.once.bytes + self.again.bytes
+    }
+
+    /// Bytes that only a reader who waits can have.
+    pub(super) fn kept_bytes(&self) -> u64 {
+        self.again.bytes
+    }
+
+    /// Number of entries.
+    pub(super) fn entries(&self) -> usize {
+        self.ahead.slots.len() + self.once.slots.len() + self.again.slots.len()
+    }
+}
+
+/// What had to go.
+#[derive(Debug)]
+pub(super) struct Evicted {
+    /// Dropping it may free megabytes: not under a lock.
+    pub(super) _entry: Entry,
+    /// Whether nobody has used it.
+    pub(super) unused: bool,
+}
+
+impl Evicted {
+    fn of((_, slot): (EntryKey, Slot), unused: bool) -> Self {
+        Evicted {
+            _entry: slot.entry,
+            unused,
+        }
+    }
+}

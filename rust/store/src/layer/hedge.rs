@@ -1,0 +1,261 @@
+//! A second request for a GET that is slow.
+//!
+//! # Purpose
+//! Of a store most of whose answers come soon, the few that do not (one disk, one node, one lost packet) no longer hold a consumer up.
+//!
+//! # Flow
+//! A GET that has no answer after the delay gets a second request, the hedge. The first of the two that answers is the answer, the other
+//! is dropped. The delay is the p95 of the recent GETs, within limits. What counts is the time to the head of the answer: it
+//! hardly depends on how many bytes are asked for, so there is one p95 for all sizes.
+//!
+//! It is above [`breaker`](super::breaker), so that each of the two is an attempt for those who count, judge and end attempts; and below
+//! [`retry`](super::retry), since a hedge is part of an attempt: two loops of retries for one GET would double the load of a store in
+//! trouble. [`limit`](super::limit) is further up and has let one request pass, so the hedge needs a permit of its own.
+//!
+//! # Invariants
+//! * Only GETs. What writes may not happen twice, and nobody waits for what looks up or lists.
+//! * Hedges are at most one in twenty of the GETs, and a small burst: a store that has become slow for all has no more to do than before.
+//! * A hedge takes a free permit or is not sent; it never waits for one and passes nobody who does. It gives it back when the race is over.
+//! * None while the store is away or has asked for fewer requests of late.
+//! * A GET is measured by its first request alone, one that is overtaken by the time it had taken until then: a p95 without its slowest
+//!   would sink and sink. One that fails, or begins while requests are held, says nothing.
+//!
+//! # Failure
+//! One of the two that fails waits for the other. When both fail the error is the first one's; it is one attempt.
+//!
+//! # Cancel
+//! Dropping the GET drops both. A request that is dropped without an answer takes its connection with it, where that carries one request at a
+//! time: a hedge costs a request, up to one answer that is thrown away, and a connection (a TLS handshake) to be made anew.
+//!
+//! # Not here
+//! Bodies: one that stalls has its deadlines, and is resumed by [`retry`](super::retry), whose next GET may be hedged.
+
+use std::{
+    ops::Range,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use futures::future::{Either, select};
+use tokio::time::Instant;
+
+use super::{Guards, Policies, limit::Permit, metrics::StoreMetrics};
+use crate::{GetObject, Key, ListPage, ObjectInfo, ObjectStore, Payload, StoreResult, UploadId, UploadedPart};
+
+/// GETs that the p95 is taken from: ten of them are slower. At fewer it would depend on a few requests, at many more it would still tell of
+/// a store as it was before.
+const WINDOW: usize = 200;
+
+/// GETs before the first hedge: two of them are slower than the p95, so that one alone, which made the connection, is not it.
+const KNOWN_MIN: usize = 40;
+
+/// After how many GETs the delay is computed anew: sorting is not for each of them.
+const RECKON_EVERY: usize = 10;
+
+/// Shortest delay. A seek, a handshake, a moment without a processor take up to that long, and a hedge, which may have to
+/// connect, would not be there sooner.
+const DELAY_MIN: Duration = Duration::from_millis(20);
+
+/// Longest delay: what has no answer by then is lost rather than slow, whatever the others take.
+const DELAY_MAX: Duration = Duration::from_secs(2);
+
+/// Longest delay as a multiple of the median. When more than one GET in twenty is slow the p95 is itself a slow one, and to wait that
+/// long gains nothing.
+const DELAY_MEDIANS_MAX: u32 = 4;
+
+/// GETs that pay for a hedge: 5 %, as many as are slower than the p95.
+const GETS_PER_HEDGE: u32 = 20;
+
+/// Hedges that can be saved up: a node that goes away slows several GETs at one moment.
+const BURST: u32 = 10;
+
+/// The layer.
+#[derive(Debug)]
+pub struct HedgeStore {
+    inner: Arc<dyn ObjectStore>,
+    metrics: Arc<StoreMetrics>,
+    guards: Guards,
+    /// How long a store that has asked for fewer requests gets no hedges.
+    respite: Duration,
+    recent: Mutex<Recent>,
+}
+
+impl HedgeStore {
+    /// Hedges GETs at `inner`, which keeps to `guards`.
+    pub fn new(inner: Arc<dyn ObjectStore>, policies: &Policies, metrics: Arc<StoreMetrics>, guards: &Guards) -> Self {
+        HedgeStore {
+            inner,
+            metrics,
+            guards: guards.clone(),
+            respite: policies.retry_after_max,
+            recent: Mutex::default(),
+        }
+    }
+
+    /// The right to a hedge now, if there is one.
+    fn permit(&self) -> Option<Permit> {
+        let limits = &self.guards.limits;
+        if self.guards.breaker.is_open() || limits.have_throttled_within(self.respite) {
+            return None;
+        }
+        let permit = limits.try_read()?;
+        self.recent().pay().then_some(permit)
+    }
+
+    /// Learns from a first request that had no rival or has beaten it.
+    fn measured(&self, begin: Instant, outcome: StoreResult<GetObject>) -> StoreResult<GetObject> {
+        if outcome.is_ok() {
+            self.recent().add(begin.elapsed());
+        }
+        outcome
+    }
+
+    fn won(&self, answer: GetObject) -> StoreResult<GetObject> {
+        self.metrics.count_hedge_won();
+        Ok(answer)
+    }
+
+    fn recent(&self) -> MutexGuard<'_, Recent> {
+        // Nothing under the lock panics half way.
+        self.recent.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the recent GETs took, and what they have earned.
+#[derive(Debug, Default)]
+struct Recent {
+    /// Times to the head of the answer; the oldest is at `next` once there are as many as [`WINDOW`].
+    times: Vec<Duration>,
+    next: usize,
+    /// None before enough is known.
+    delay: Option<Duration>,
+    /// In GETs: [`GETS_PER_HEDGE`] of them are a hedge.
+    earned: u32,
+}
+
+impl Recent {
+    /// Counts a GET, and tells after what time it is slow.
+    fn begin(&mut self) -> Option<Duration> {
+        self.earned = (self.earned + 1).min(BURST * GETS_PER_HEDGE);
+        self.delay
+    }
+
+    fn pay(&mut self) -> bool {
+        let left = self.earned.checked_sub(GETS_PER_HEDGE);
+        self.earned = left.unwrap_or(self.earned);
+        left.is_some()
+    }
+
+    fn add(&mut self, time: Duration) {
+        match self.times.get_mut(self.next) {
+            Some(oldest) => *oldest = time,
+            None => self.times.push(time),
+        }
+        self.next = (self.next + 1) % WINDOW;
+        if self.times.len() >= KNOWN_MIN && self.next.is_multiple_of(RECKON_EVERY) {
+            self.delay = Some(delay(&self.times));
+        }
+    }
+}
+
+/// The p95 of `times`, within the limits.
+fn delay(times: &[Duration]) -> Duration {
+    let mut sorted = times.to_vec();
+    sorted.sort_unstable();
+    let at = |percent: usize| {
+        sorted
+            .get(sorted.len() * percent / 100 - 1)
+            .copied()
+            .unwrap_or(DELAY_MAX)
+    };
+    at(95).min(at(50) * DELAY_MEDIANS_MAX).clamp(DELAY_MIN, DELAY_MAX)
+}
+
+#[async_trait]
+impl ObjectStore for HedgeStore {
+    async fn put(&self, key: &Key, payload: Payload) -> StoreResult<()> {
+        self.inner.put(key, payload).await
+    }
+
+    async fn create_upload(&self, key: &Key) -> StoreResult<UploadId> {
+        self.inner.create_upload(key).await
+    }
+
+    async fn upload_part(
+        &self,
+        key: &Key,
+        upload: &UploadId,
+        number: u32,
+        payload: Payload,
+    ) -> StoreResult<UploadedPart> {
+        self.inner.upload_part(key, upload, number, payload).await
+    }
+
+    async fn complete_upload(
+        &self,
+        key: &Key,
+        upload: &UploadId,
+        parts: &[UploadedPart],
+        crc32: u32,
+    ) -> StoreResult<()> {
+        self.inner.complete_upload(key, upload, parts, crc32).await
+    }
+
+    async fn abort_upload(&self, key: &Key, upload: &UploadId) -> StoreResult<()> {
+        self.inner.abort_upload(key, upload).await
+    }
+
+    async fn list_uploads(&self, key: &Key) -> StoreResult<Vec<UploadId>> {
+        self.inner.list_uploads(key).await
+    }
+
+    async fn get(&self, key: &Key, range: Option<Range<u64>>) -> StoreResult<GetObject> {
+        if self.guards.breaker.is_open() {
+            return self.inner.get(key, range).await;
+        }
+        let begin = Instant::now();
+        let slow_after = self.recent().begin();
+        let mut first = self.inner.get(key, range.clone());
+        let Some(slow_after) = slow_after else {
+            return self.measured(begin, first.await);
+        };
+        // One that may not be hedged at this moment asks again: the longer it takes, the more it needs it.
+        let _permit = loop {
+            if let Ok(outcome) = tokio::time::timeout(slow_after, &mut first).await {
+                return self.measured(begin, outcome);
+            }
+            if let Some(permit) = self.permit() {
+                break permit;
+            }
+        };
+        self.metrics.count_hedge();
+        match select(first, self.inner.get(key, range)).await {
+            Either::Left((Ok(answer), _)) => self.measured(begin, Ok(answer)),
+            Either::Right((Ok(answer), _)) => {
+                self.recent().add(begin.elapsed());
+                self.won(answer)
+            }
+            Either::Left((Err(error), hedge)) => match hedge.await {
+                Ok(answer) => self.won(answer),
+                Err(_) => Err(error),
+            },
+            Either::Right((Err(error), first)) => {
+                tracing::debug!(%error, "the second request for a slow GET failed, the first is still under way");
+                self.measured(begin, first.await)
+            }
+        }
+    }
+
+    async fn head(&self, key: &Key) -> StoreResult<ObjectInfo> {
+        self.inner.head(key).await
+    }
+
+    async fn delete(&self, keys: &[Key]) -> StoreResult<()> {
+        self.inner.delete(keys).await
+    }
+
+    async fn list(&self, prefix: &str, start_after: Option<&str>, max_keys: u32) -> StoreResult<ListPage> {
+        self.inner.list(prefix, start_after, max_keys).await
+    }
+}
