@@ -382,7 +382,7 @@ impl Cache {
         }
         let kept = self.lock().order.kept_bytes();
         let total = self.memory.budget().total();
-        (total - total / 8).saturating_sub(kept)
+        (total - total / 16).saturating_sub(kept)
     }
 
     /// Asks `holder` from now on to let go when memory is short.

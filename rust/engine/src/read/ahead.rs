@@ -47,7 +47,7 @@ use crate::{
 const REQUEST_BYTES: u64 = 16 << 20;
 
 /// The window that a sequential run begins with.
-const WINDOW_FIRST: u64 = 8 << 20;
+const WINDOW_FIRST: u64 = REQUEST_BYTES;
 
 /// Up to this the window grows without anybody having waited, so that requests get their full size.
 const WINDOW_GROWN: u64 = 2 * REQUEST_BYTES;
@@ -214,7 +214,8 @@ impl Ahead {
         }
     }
 
-    /// Bytes that a run may have in front of it, besides the chunk that its reader holds.
+    /// Bytes that a run may have in front of it, besides the chunk that its reader holds and the one before, where a batch can begin that he
+    /// asks for again.
     fn share(&self, shared: &Shared, chunk_size: u64) -> u64 {
         let now = shared.metrics.clock.now_ms();
         let counted_at = self.sharers.counted_at_ms.load(Ordering::Relaxed);
@@ -229,7 +230,7 @@ impl Ahead {
             self.sharers.counted_at_ms.store(now.max(1), Ordering::Relaxed);
         }
         let share = shared.cache.ahead_max() / self.sharers.count.load(Ordering::Relaxed).max(1);
-        share.saturating_sub(chunk_size)
+        share.saturating_sub(2 * chunk_size)
     }
 }
 
