@@ -2,7 +2,7 @@
 
 # Scripts must see Ctrl-C as it comes, and each target is one script: nothing is run in parallel.
 .NOTPARALLEL:
-.PHONY: help demo test test-minio bench-copy bench-read build lint fuzz deny clean
+.PHONY: help demo test test-minio bench-copy bench-read build lint fuzz stress deny clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo 'make build       the native library, the plugin jar (build/plugin) and the tools'
 	@echo 'make lint        formatting, clippy and the layering check only'
 	@echo 'make fuzz        fuzzes what reads foreign bytes, SECONDS=600 (default) in all'
+	@echo 'make stress      24 readers, deletes and faults over 4 GiB of segments for SECONDS=180 (default)'
 	@echo 'make deny        licences, advisories, banned and duplicate crates (needs cargo-deny: cargo install cargo-deny)'
 	@echo 'make clean       remove everything built (what was downloaded stays in the cache)'
 
@@ -40,6 +41,9 @@ build:
 
 lint:
 	@tests/tools/run-suites lint
+
+stress:
+	@ALLUVIUM_STRESS_SECONDS=$(or $(SECONDS),180) ALLUVIUM_STRESS_SEGMENT_MIB=256 cargo test --release --workspace --test read_stress -- --nocapture
 
 fuzz:
 	@tests/tools/fuzz $(or $(SECONDS),600)

@@ -59,8 +59,12 @@ const REQUESTS_MAX: i64 = 8;
 /// `index.interval.bytes` and one batch of at most 1 MiB (`message.max.bytes`) away.
 const OVERLAP: u64 = (1 << 20) + (256 << 10);
 
-/// Streams that must have continued each other until what follows is believed to be wanted too: twice can be chance.
-const CONTINUED_MIN: u32 = 2;
+/// How near to the end of what was read most streams begin: batches are seldom larger.
+const NEAR: u64 = 128 << 10;
+
+/// What shows that a run goes on: a stream that begins near its end counts twice, one that only can be meant to once. Of random reads all over a
+/// segment, one in seven begins within [`OVERLAP`] of the end of some other.
+const CONTINUED_MIN: u32 = 4;
 
 /// Bytes read in one stream that show the same.
 const READ_IN_ONE_STREAM_MIN: u64 = 2 << 20;
@@ -271,7 +275,8 @@ impl Run {
         if state.is_at(source) {
             let goes_on = position <= state.position && position + OVERLAP >= state.position;
             if goes_on {
-                state.continued = state.continued.saturating_add(1);
+                let weight = if position + NEAR >= state.position { 2 } else { 1 };
+                state.continued = state.continued.saturating_add(weight);
             }
             return goes_on;
         }
@@ -285,7 +290,6 @@ impl Run {
             _ => Leg::of(source),
         };
         state.position = position;
-        state.continued = state.continued.saturating_add(1);
         true
     }
 

@@ -106,7 +106,8 @@ impl IndexFiles {
 
     /// Reads them, and adds the one that Kafka hands over as bytes.
     pub(crate) async fn read(self, leader_epochs: &Bytes) -> Result<Vec<IndexPayload>> {
-        let leader_epochs = IndexPayload::new(IndexType::LeaderEpoch, leader_epochs.clone());
+        // Of our own: the indexes outlive the copy, in the cache.
+        let leader_epochs = IndexPayload::new(IndexType::LeaderEpoch, Bytes::copy_from_slice(leader_epochs));
         blocking(move || {
             let mut indexes = vec![leader_epochs];
             for (index_type, path, file) in self.files {

@@ -1,0 +1,176 @@
+//! Reading ahead, as requests show it.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use alluvium_engine::Engine;
+use alluvium_format::Uuid;
+use alluvium_testkit::{
+    broker::*,
+    s3_server::{FaultAction, FaultRule, Operation, S3Server},
+    segment::TestSegment,
+};
+use rand::{RngExt, SeedableRng, rngs::StdRng};
+use tempfile::{TempDir, tempdir};
+
+const MIB: u64 = 1 << 20;
+
+/// What Kafka asks for at a time.
+const FETCH: usize = 1 << 20;
+
+/// A server with segments of one partition that follow each other, and an instance that has seen none of them.
+struct Bench {
+    engine: Arc<Engine>,
+    server: S3Server,
+    segments: Vec<(TestSegment, Vec<u8>)>,
+    _source: TempDir,
+}
+
+impl Bench {
+    fn new(sizes: &[u64], settings: &[(&str, &str)]) -> Self {
+        let (server, source) = (server(), tempdir().unwrap());
+        let writer = on_server(&server, &[]);
+        let mut segments = Vec::new();
+        for (number, &size) in (1..).zip(sizes) {
+            let directory = source.path().join(number.to_string());
+            std::fs::create_dir(&directory).unwrap();
+            // Base offsets are a thousand apart, and each segment ends where the next begins.
+            let mut segment = TestSegment::write(&directory, number, size).unwrap();
+            segment.metadata.topic_id = Uuid::from_u64_pair(7, 7);
+            copy(&writer, &segment).unwrap();
+            let log = segment.log_bytes().unwrap();
+            segments.push((segment, log));
+        }
+        writer.close();
+        let engine = on_server(&server, settings);
+        server.counters().reset();
+        Bench {
+            engine,
+            server,
+            segments,
+            _source: source,
+        }
+    }
+
+    /// A fetch as a broker's: 17 bytes, a batch, the rest, and the stream is closed.
+    fn fetch(&self, segment: usize, position: u64) -> u64 {
+        let (segment, log) = &self.segments[segment];
+        let reader = open_segment(&self.engine, segment, position..u64::MAX).unwrap();
+        let mut read = Vec::new();
+        for wanted in [17, 16_000, FETCH - 16_017] {
+            let end = read.len() + wanted;
+            while read.len() < end
+                && let Some(bytes) = read_once(&reader, end - read.len()).unwrap()
+            {
+                read.extend_from_slice(&bytes);
+            }
+        }
+        let begin = usize::try_from(position).unwrap();
+        assert!(read == log[begin..begin + read.len()], "wrong bytes at {position}");
+        position + read.len() as u64
+    }
+
+    /// Reads a segment as one consumer does, each stream a little before the end of the last one.
+    fn consume(&self, segment: usize) {
+        let size = self.segments[segment].0.metadata.segment_size;
+        let mut position = 0;
+        while position < size {
+            let end = self.fetch(segment, position);
+            position = if end == size { size } else { end - 4000 };
+        }
+    }
+
+    fn gets(&self) -> u64 {
+        self.server.counters().requests(Operation::GetObject)
+    }
+}
+
+#[test]
+fn a_consumer_in_sequence_costs_few_requests_and_no_byte_twice() {
+    let bench = Bench::new(&[128 * MIB], &[]);
+    bench.consume(0);
+    // Manifest, the first mebibytes until he is known to go on, then 16 MiB at a time.
+    let gets = bench.gets();
+    assert!(gets <= 13, "{gets} GETs");
+    assert!(soon(|| metric(&bench.engine, "store", "requests_running") == 0));
+    let (bytes, size) = (bench.server.counters().bytes_out(), 128 * MIB);
+    assert!(bytes <= size + size / 50, "{bytes} bytes for {size}");
+    assert_idle(&bench.engine);
+    // A second consumer finds the end of it in the cache.
+    bench.server.counters().reset();
+    bench.fetch(0, 120 * MIB);
+    assert_eq!(bench.gets(), 0);
+}
+
+#[test]
+fn the_next_segment_is_there_before_it_is_asked_for() {
+    let bench = Bench::new(&[20 * MIB, 20 * MIB], &[]);
+    bench.consume(0);
+    // Its manifest, and its bytes in two requests.
+    assert!(soon(|| metric(&bench.engine, "read_ahead", "requests_running") == 0));
+    bench.server.counters().reset();
+    let reader = open_segment(&bench.engine, &bench.segments[1].0, 0..MIB).unwrap();
+    assert!(read_to_end(&reader, 1 << 20).unwrap() == bench.segments[1].1[..FETCH]);
+    drop(reader);
+    assert_eq!(bench.gets(), 0);
+    bench.consume(1);
+    assert!(bench.gets() <= 3, "{}", bench.gets());
+    assert_idle(&bench.engine);
+}
+
+#[test]
+fn random_reads_cost_the_chunks_that_they_touch() {
+    let bench = Bench::new(&[256 * MIB], &[]);
+    let mut random = StdRng::seed_from_u64(1);
+    for _ in 0..100 {
+        bench.fetch(0, random.random_range(0..255 * MIB));
+    }
+    let gets = bench.gets();
+    assert!(gets <= 1 + 2 * 100, "{gets} GETs");
+    assert_eq!(metric(&bench.engine, "read_ahead", "requests_total"), 0);
+    assert_eq!(bench.server.counters().requests(Operation::ListObjectsV2), 0);
+}
+
+#[test]
+fn a_failed_load_ahead_is_no_failed_read() {
+    let bench = Bench::new(&[48 * MIB], &[("request.attempt.timeout.ms", "1000")]);
+    // Every second GET is cut in its body, or answered by an error.
+    let cut = FaultRule::new(Operation::GetObject, FaultAction::TruncateBody { bytes: 3_000_000 }).key_contains(".log");
+    let refused = FaultRule::new(
+        Operation::GetObject,
+        FaultAction::Error {
+            status: 500,
+            code: "InternalError".to_owned(),
+            retry_after: None,
+        },
+    )
+    .key_contains(".log");
+    bench
+        .server
+        .faults()
+        .set(vec![cut.skip(1).times(4), refused.skip(2).times(4)])
+        .unwrap();
+    bench.consume(0);
+    assert_idle(&bench.engine);
+}
+
+#[test]
+fn what_is_on_its_way_for_readers_who_left_is_given_up() {
+    let bench = Bench::new(&[48 * MIB], &[]);
+    // Three streams that continue each other; what is asked for ahead of the third comes to a halt.
+    bench.fetch(0, 0);
+    bench.fetch(0, MIB - 4000);
+    let stalled =
+        FaultRule::new(Operation::GetObject, FaultAction::StallBody { bytes: 2_500_000 }).key_contains(".log");
+    bench.server.faults().set(vec![stalled]).unwrap();
+    bench.fetch(0, 2 * MIB - 8000);
+    assert!(metric(&bench.engine, "read_ahead", "requests_running") > 0);
+    assert!(soon(|| metric(&bench.engine, "read_ahead", "requests_running") == 0));
+    assert!(metric(&bench.engine, "read_ahead", "abandoned_total") > 0);
+    bench.server.faults().clear();
+    assert_idle(&bench.engine);
+    // Whoever comes back finds the rest.
+    let rest = read_segment(&bench.engine, &bench.segments[0].0, 4 * MIB..u64::MAX).unwrap();
+    assert!(rest == bench.segments[0].1[4 * FETCH..]);
+}
