@@ -178,6 +178,7 @@ impl From<FormatError> for Error {
                 Error::new(ErrorKind::Unsupported, format!("{error}; upgrade this broker's plugin"))
             }
             FormatError::NoDataKey { .. } => Error::new(ErrorKind::Config, error.to_string()),
+            FormatError::NoRoom { .. } => Error::new(ErrorKind::Internal, error.to_string()),
             _ => Error::new(ErrorKind::Corrupt, error.to_string()),
         }
     }

@@ -28,7 +28,10 @@ use alluvium_store::{
     layer::{self, Guards, Policies, metrics::StoreMetrics},
     s3::S3Store,
 };
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::{
+    runtime::{Builder, Handle, Runtime},
+    sync::Semaphore,
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -97,6 +100,8 @@ pub(crate) struct Shared {
     pub(crate) ahead: Ahead,
     /// `None` without one, and after the close: another instance may have its directory then.
     disk: RwLock<Option<Arc<DiskCache>>>,
+    /// Reads of it at the same time: a disk that hangs must not take all threads.
+    pub(crate) disk_reads: Arc<Semaphore>,
     pub(crate) uploads: Arc<Budget>,
     pub(crate) buffers: Arc<BufferPool>,
     pub(crate) workshop: Arc<Workshop>,
@@ -115,8 +120,7 @@ impl Shared {
         self.ahead
             .purge((segment.topic_id, segment.partition), segment.segment_id);
         if let Some(disk) = self.disk() {
-            let segment_id = segment.segment_id;
-            self.spawn_blocking(move || disk.remove_segment(segment_id));
+            self.spawn_blocking(disk.remove_segment(segment.segment_id));
         }
     }
 
@@ -228,6 +232,7 @@ impl Engine {
             ),
             ahead: Ahead::new(),
             disk: RwLock::new(disk),
+            disk_reads: Arc::new(Semaphore::new(BLOCKING_THREADS_MAX / 3)),
             buffers: BufferPool::new(Arc::clone(&uploads)),
             uploads,
             workshop,

@@ -185,3 +185,33 @@ fn a_cache_directory_that_is_deleted_or_foreign_is_no_failed_read() {
         "precious"
     );
 }
+
+/// Writes are skipped when too many come at once, so what is on disk has holes.
+#[test]
+fn holes_on_disk_cost_what_they_hold_and_no_more() {
+    let bench = Bench::new(&[]);
+    bench.fill(&[]);
+    for hole in [1, 3, 4] {
+        let name = format!("chunk-{hole:05}");
+        let file = bench.files().into_iter().find(|file| file.ends_with(&name)).unwrap();
+        fs::remove_file(file).unwrap();
+    }
+    let engine = bench.engine(&[]);
+    bench.server.counters().reset();
+    // As a broker reads, so that it is known to go on.
+    let step = 256 * 1024;
+    for (position, expected) in (0u64..).step_by(step).zip(bench.log.chunks(step)) {
+        let end = position + expected.len() as u64;
+        assert!(
+            read_segment(&engine, &bench.segment, position..end).unwrap() == expected,
+            "{position}"
+        );
+    }
+    assert_idle(&engine);
+    let bytes = bench.server.counters().bytes_out();
+    assert!(
+        (3 * MIB..3 * MIB + 100_000).contains(&bytes),
+        "{bytes} bytes for three chunks"
+    );
+    assert_eq!(metric(&engine, "errors", "corrupt_total"), 0);
+}

@@ -226,7 +226,7 @@ fn open(key: &DataKey, segment_id: Uuid, piece: Sealed<'_>, sealed: &mut [u8]) -
 }
 
 fn no_room(length: usize) -> FormatError {
-    FormatError::malformed("memory", format!("no room for {length} bytes"))
+    FormatError::NoRoom { bytes: length }
 }
 
 /// `length` bytes of a room that `fill` has written.

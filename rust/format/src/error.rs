@@ -55,6 +55,12 @@ pub enum FormatError {
         /// Which key pair, and why not.
         reason: String,
     },
+    /// The caller had no memory for decoded bytes.
+    #[error("no memory for {bytes} bytes")]
+    NoRoom {
+        /// How many were wanted.
+        bytes: usize,
+    },
     /// A field or a relation between fields is out of the format's rules.
     #[error("malformed {what}: {reason}")]
     Malformed {

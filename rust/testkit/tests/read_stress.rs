@@ -155,7 +155,7 @@ impl Stress {
 
 fn segments(directory: &Path, engine: &Engine, size: u64) -> Vec<Stored> {
     let write = |seed: u64| {
-        let content = if seed % 2 == 0 { Content::Noise } else { Content::Json };
+        let content = [Content::Noise, Content::Json][usize::from(seed % 2 == 1)];
         let mut segment = TestSegment::write_content(directory, seed, size - seed * 1000, content).expect("a segment");
         // Two partitions, in which segments follow each other.
         segment.metadata.topic_id = Uuid::from_u64_pair(1, seed % 2);

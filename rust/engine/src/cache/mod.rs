@@ -297,8 +297,22 @@ impl Cache {
         };
         self.memory.fit();
         let entry = Entry::Manifest(CachedManifest::new(manifest, reservation));
-        let dropped = self.insert(&mut self.lock(), key, entry, Some(0));
+        let dropped = {
+            let mut state = self.lock();
+            // A load under way may be of what was there before.
+            state.loads.remove(&key);
+            self.insert(&mut state, key, entry, Some(0))
+        };
         drop(dropped);
+    }
+
+    /// Takes a load's place away, so that the next who asks begins another one.
+    pub(crate) fn give_up(&self, key: &EntryKey, load: &Load) {
+        let mut state = self.lock();
+        let is_it = |loading: &Loading| Arc::ptr_eq(&loading.load.completion, &load.completion);
+        if state.loads.get(key).is_some_and(is_it) {
+            state.loads.remove(key);
+        }
     }
 
     /// Drops all of a segment.
@@ -322,7 +336,8 @@ impl Cache {
     /// # Errors
     /// As [`Budget::reserve`].
     pub(crate) async fn reserve(&self, bytes: u64) -> Result<Reservation> {
-        loop {
+        // Where others wait, what is evicted is theirs: then it is done slowly, below.
+        while self.waiting.load(Ordering::Relaxed) == 0 {
             if let Some(reservation) = self.memory.budget().try_reserve(bytes) {
                 return Ok(reservation);
             }
@@ -377,12 +392,9 @@ impl Cache {
 
     /// Most bytes that can be loaded ahead at a time: what is used again stays, and so does a part for what readers wait for.
     pub(crate) fn ahead_max(&self) -> u64 {
-        if self.capacity == 0 {
-            return 0;
-        }
         let kept = self.lock().order.kept_bytes();
         let total = self.memory.budget().total();
-        (total - total / 16).saturating_sub(kept)
+        self.capacity.min(total - total / 16).saturating_sub(kept)
     }
 
     /// Asks `holder` from now on to let go when memory is short.
@@ -423,10 +435,17 @@ impl Cache {
         let mut evicted = Vec::new();
         if bytes <= self.capacity {
             evicted.extend(state.order.insert(key, entry, bytes, place));
-            while state.order.bytes() > self.capacity
-                && let Some(next) = state.order.evict()
-            {
-                evicted.push(next);
+            // What was loaded ahead takes no more than what a load ahead may.
+            let choose = if place.is_some() {
+                Order::evict
+            } else {
+                Order::evict_lightly
+            };
+            while state.order.bytes() > self.capacity {
+                match choose(&mut state.order).or_else(|| state.order.remove(&key)) {
+                    Some(next) => evicted.push(next),
+                    None => break,
+                }
             }
         }
         self.count_evicted(&evicted);

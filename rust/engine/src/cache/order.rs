@@ -150,7 +150,8 @@ impl Order {
             .any(|list| list.slots.contains(key))
     }
 
-    fn remove(&mut self, key: &EntryKey) -> Option<Evicted> {
+    /// Takes an entry out.
+    pub(super) fn remove(&mut self, key: &EntryKey) -> Option<Evicted> {
         let unused = self.ahead.slots.contains(key);
         let slot = self
             .ahead

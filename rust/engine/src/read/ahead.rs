@@ -55,6 +55,9 @@ const WINDOW_GROWN: u64 = 2 * REQUEST_BYTES;
 /// Most requests that a run has on their way.
 const REQUESTS_MAX: i64 = 8;
 
+/// Requests that must be possible beside one ahead.
+const PLACES_LEFT: usize = 2;
+
 /// How far a stream may begin before the end of what was read: Kafka begins at an index entry before the wanted offset, up to
 /// `index.interval.bytes` and one batch of at most 1 MiB (`message.max.bytes`) away.
 const OVERLAP: u64 = (1 << 20) + (256 << 10);
@@ -412,7 +415,9 @@ impl Run {
         if left == 0 {
             return true;
         }
-        if wanted < worth {
+        let reads = shared.guards.limits.reads();
+        // Those that somebody waits for find a place, also where the store has asked for fewer.
+        if wanted < worth || reads.waiting > 0 || reads.in_use + PLACES_LEFT > reads.limit {
             return false;
         }
         let claimed = claim(shared, source, leg.next, wanted, self);

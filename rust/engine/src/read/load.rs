@@ -31,6 +31,9 @@ use crate::{
 /// Times that bytes with a wrong checksum are asked for again: damage on the way is cured by it, damage in the store is not.
 const REFETCHES_MAX: u32 = 1;
 
+/// Limit of a read from the disk tier; after it, the store is asked.
+const DISK_READ_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Which segment a manifest must be of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -168,9 +171,11 @@ async fn manifest_from_disk(
     let key = EntryKey::Manifest(identity.segment_id);
     let disk = shared.disk().filter(|disk| disk.contains(&key))?;
     let most = expected_length * MANIFEST_SWELL;
+    let turn = Arc::clone(&shared.disk_reads).try_acquire_owned().ok()?;
     let mut reserved = shared.cache.reserve_apart(most).await.ok()?;
     let instance = Arc::clone(shared);
     let read = blocking(move || {
+        let _turn = turn;
         let room = |length| (length as u64 <= most).then(|| Block::new(length).ok()).flatten();
         let Some((object, length)) = disk.read(&key, None, room) else {
             return Ok(None);
@@ -184,14 +189,14 @@ async fn manifest_from_disk(
         match Manifest::decode(object, &instance.keys, |length| Block::new(length).ok()) {
             Ok(manifest) if Identity::of(manifest.segment()) == identity => Ok(Some((manifest, needed))),
             // Not the fault of the file.
-            Err(FormatError::NoDataKey { .. }) => Ok(None),
+            Err(FormatError::NoDataKey { .. } | FormatError::NoRoom { .. }) => Ok(None),
             _ => {
                 disk.remove(&key);
                 Ok(None)
             }
         }
     });
-    let (manifest, needed) = read.await.ok().flatten()?;
+    let (manifest, needed) = limited(DISK_READ_TIMEOUT, read).await.ok().flatten()?;
     Some(CachedManifest::new(manifest, reserved.split(needed)))
 }
 
@@ -293,7 +298,7 @@ pub(super) fn start_chunk_load(
         let mut tries = 0;
         let chunk = loop {
             let behind = ahead.take().unwrap_or_default();
-            let load = load_missed(&instance, &source, index, behind, &run);
+            let load = load_missed(&instance, &source, index, behind, &run, &ticket);
             let loaded = contained(limited(limit, load)).await;
             match loaded {
                 Err(error) if error.kind() == ErrorKind::Corrupt && tries < REFETCHES_MAX => {
@@ -342,8 +347,10 @@ async fn chunk_from_disk(
     memory: Memory,
 ) -> Option<Entry> {
     let disk = shared.disk()?;
+    let turn = Arc::clone(&shared.disk_reads).try_acquire_owned().ok()?;
     let (instance, source) = (Arc::clone(shared), Arc::clone(source));
     let read = blocking(move || {
+        let _turn = turn;
         let key = source.chunk_key(index);
         let range = stored_range(&source, index)?;
         let (reserved, mut reservation) = (memory.stored.bytes(), Some(memory.stored));
@@ -360,12 +367,12 @@ async fn chunk_from_disk(
             decompressed: memory.decompressed,
         };
         let restored = decode(&instance, &source, index, stored);
-        if restored.is_err() {
+        if restored.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
             disk.remove(&key);
         }
         Ok(restored.ok())
     });
-    read.await.ok().flatten()
+    limited(DISK_READ_TIMEOUT, read).await.ok().flatten()
 }
 
 /// The chunk that is missed. The body goes on for the chunks behind it in a task of its own.
@@ -373,10 +380,23 @@ async fn load_missed(
     shared: &Arc<Shared>,
     source: &Arc<Source>,
     index: ChunkIndex,
-    behind: Vec<Claim>,
+    mut behind: Vec<Claim>,
     run: &Arc<Run>,
+    ticket: &Ticket,
 ) -> Result<Entry> {
-    let mut memory = Memory::wait(shared, source, index).await?;
+    let follows = behind.first().is_none_or(|first| first.index.0 == index.0 + 1);
+    if !follows {
+        // What lies between is on disk.
+        start_ahead_load(shared, source, std::mem::take(&mut behind), run);
+    }
+    let mut memory = match Memory::ahead(shared, source, index) {
+        Some(memory) => memory,
+        None => {
+            // Nobody waits for memory with some in his hands.
+            behind.clear();
+            Memory::wait(shared, source, index).await?
+        }
+    };
     let key = source.chunk_key(index);
     if behind.is_empty() && shared.disk().is_some_and(|disk| disk.contains(&key)) {
         if let Some(chunk) = chunk_from_disk(shared, source, index, memory).await {
@@ -387,9 +407,11 @@ async fn load_missed(
     let last = behind.last().map_or(index, |claim| claim.index);
     let mut pieces = open(shared, source, index..=last).await?;
     let chunk = take_chunk(shared, source, index, memory, &mut pieces).await?;
-    let chunk = restore(shared, source, index, chunk).await?;
+    let chunk = restore(shared, source, index, chunk, ticket.is_registered()).await?;
     if behind.is_empty() {
-        pieces.end().await?;
+        if let Err(error) = pieces.end().await {
+            tracing::debug!(key = %source.key, %error, "a body did not end behind its bytes");
+        }
     } else {
         let (instance, source, run) = (Arc::clone(shared), Arc::clone(source), Arc::clone(run));
         let running = run.begin_request();
@@ -408,7 +430,8 @@ async fn load_claims(shared: &Arc<Shared>, source: &Arc<Source>, claims: Vec<Cla
     let (Some(first), Some(last)) = (claims.first(), claims.last()) else {
         return Ok(());
     };
-    let pieces = open(shared, source, first.index..=last.index).await?;
+    let opening = open(shared, source, first.index..=last.index);
+    let pieces = limited(shared.config.fetch_timeout, opening).await?;
     fill_claims(shared, source, claims, run, pieces).await
 }
 
@@ -438,12 +461,14 @@ async fn fill_claims(
             }
         };
         if source.manifest.coding().is_plain() {
-            ticket.fill(restore(shared, source, index, chunk).await);
+            let is_registered = ticket.is_registered();
+            ticket.fill(restore(shared, source, index, chunk, is_registered).await);
         } else {
             // The next one arrives while this one is decoded.
             let (instance, source) = (Arc::clone(shared), Arc::clone(source));
             shared.spawn(async move {
-                let restored = contained(restore(&instance, &source, index, chunk)).await;
+                let is_registered = ticket.is_registered();
+                let restored = contained(restore(&instance, &source, index, chunk, is_registered)).await;
                 ticket.fill(restored);
             });
         }
@@ -516,11 +541,19 @@ async fn take_chunk(
     })
 }
 
-/// Verifies and decodes a chunk of the store's, and keeps it on disk.
-async fn restore(shared: &Arc<Shared>, source: &Arc<Source>, index: ChunkIndex, stored: Stored) -> Result<Entry> {
+/// Verifies and decodes a chunk of the store's, and keeps it on disk, unless its segment was deleted meanwhile.
+async fn restore(
+    shared: &Arc<Shared>,
+    source: &Arc<Source>,
+    index: ChunkIndex,
+    stored: Stored,
+    is_registered: bool,
+) -> Result<Entry> {
     if source.manifest.coding().is_plain() {
         let chunk = decode(shared, source, index, stored)?;
-        if let Entry::Chunk(bytes, _) = &chunk {
+        if let Entry::Chunk(bytes, _) = &chunk
+            && is_registered
+        {
             keep_on_disk(shared, source.chunk_key(index), bytes.bytes().clone());
         }
         return Ok(chunk);
@@ -529,7 +562,8 @@ async fn restore(shared: &Arc<Shared>, source: &Arc<Source>, index: ChunkIndex, 
     blocking(move || {
         // Before they are decrypted in place. What the checksum does not fit is refused by decoding.
         let expected = source.manifest.chunks().stored_crc32(index);
-        if let Some(disk) = instance.disk()
+        if is_registered
+            && let Some(disk) = instance.disk()
             && expected == Some(Crc32::of(stored.bytes.as_ref()))
         {
             disk.write(&source.chunk_key(index), stored.bytes.as_ref());

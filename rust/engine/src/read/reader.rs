@@ -94,7 +94,13 @@ impl Holder for State {
             // It is being read.
             Err(TryLockError::WouldBlock) => return,
         };
-        if matches!(position.held, Held::Chunk { used, .. } if used.elapsed() >= HELD) {
+        let is_idle = match &position.held {
+            Held::Chunk { used, .. } => used.elapsed() >= HELD,
+            // One that has ended holds what it brought.
+            Held::Loading { load, since } => !load.completion.is_running() && since.elapsed() >= HELD,
+            Held::Nothing | Held::Index { .. } => false,
+        };
+        if is_idle {
             position.held = Held::Nothing;
         }
     }
@@ -190,9 +196,14 @@ impl Reader {
                     self.hold(&mut position, chunk.into_bytes())?;
                 }
                 // It was begun for nobody, and given up: that says nothing.
-                Some(Err(_)) if load.is_ahead => self.look_up(&mut position, false)?,
+                Some(Err(_)) if load.is_ahead && !self.is_out_of_time(since) => {
+                    self.look_up(&mut position, false)?;
+                    if let Held::Loading { since: later, .. } = &mut position.held {
+                        *later = since;
+                    }
+                }
                 Some(Err(error)) => return Err(self.say_where(error)),
-                None if since.elapsed() >= self.shared.config.fetch_timeout => return Err(self.out_of_time()),
+                None if self.is_out_of_time(since) => return Err(self.out_of_time(position.at, &load)),
                 None if waited => return Ok(Read::Pending),
                 None => {
                     drop(position);
@@ -267,7 +278,17 @@ impl Reader {
         Ok(())
     }
 
-    fn out_of_time(&self) -> Error {
+    fn is_out_of_time(&self, since: Instant) -> bool {
+        since.elapsed() >= self.shared.config.fetch_timeout
+    }
+
+    /// Gives a load up that does not end: the next who asks for the chunk begins another one.
+    fn out_of_time(&self, at: u64, load: &Load) -> Error {
+        if let Some(Segment { source, .. }) = &self.segment
+            && let Some(index) = source.manifest.chunks().chunk_at(PlainPosition(at))
+        {
+            self.shared.cache.give_up(&source.chunk_key(index), load);
+        }
         let limit = self.shared.config.fetch_timeout;
         self.say_where(Error::new(
             ErrorKind::Timeout,

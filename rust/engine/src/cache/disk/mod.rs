@@ -154,12 +154,12 @@ impl DiskCache {
         }
     }
 
-    /// Drops all of a segment; writes of it that are under way leave nothing.
-    pub(crate) fn remove_segment(&self, segment_id: Uuid) {
+    /// Drops all of a segment: it is not here any more when this returns, and writes of it that are under way leave nothing. What is
+    /// returned removes the files, and blocks on the disk.
+    pub(crate) fn remove_segment(self: &Arc<Self>, segment_id: Uuid) -> impl FnOnce() + Send + 'static {
         let all = self.lock().take_segment(segment_id);
-        for leaving in all {
-            self.remove_file(leaving);
-        }
+        let cache = Arc::clone(self);
+        move || all.into_iter().for_each(|leaving| cache.remove_file(leaving))
     }
 
     /// Bytes that files take, and those about to be written.

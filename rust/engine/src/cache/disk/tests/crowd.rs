@@ -24,7 +24,7 @@ fn eight_threads_see_right_bytes_only_and_the_limit_holds() {
                         state = next(state);
                         let key = chunk(state % SEGMENTS, u32::try_from((state >> 8) % CHUNKS).unwrap());
                         match (state >> 20) % 64 {
-                            0 => cache.remove_segment(segment(state % SEGMENTS)),
+                            0 => cache.remove_segment(segment(state % SEGMENTS))(),
                             1 => cache.remove(&key),
                             2..24 => cache.write(&key, &bytes_of(&key, length_of(&key))),
                             _ => {
@@ -50,7 +50,7 @@ fn eight_threads_see_right_bytes_only_and_the_limit_holds() {
         cache.metrics
     );
     for number in 0..SEGMENTS {
-        cache.remove_segment(segment(number));
+        cache.remove_segment(segment(number))();
     }
     assert_eq!((cache.bytes(), cache.entries(), directories(root.path())), (0, 0, 0));
 }
@@ -70,10 +70,10 @@ fn writes_of_a_segment_that_is_purged_meanwhile_leave_nothing() {
                 let (cache, key) = (&cache, chunk(1, index));
                 scope.spawn(move || cache.write(&key, &bytes_of(&key, 300_000)));
             }
-            scope.spawn(|| cache.remove_segment(segment(1)));
+            scope.spawn(|| cache.remove_segment(segment(1))());
         });
         assert_eq!(cache.bytes(), taken(root.path()));
-        cache.remove_segment(segment(1));
+        cache.remove_segment(segment(1))();
         assert_eq!((cache.bytes(), directories(root.path())), (0, 0));
     }
     assert_eq!(cache.metrics.faults.get(), 0);

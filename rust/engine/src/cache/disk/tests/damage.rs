@@ -128,7 +128,7 @@ fn a_file_that_is_evicted_under_a_reader_is_read_to_its_end() {
     let (bytes, _) = cache
         .read(&key, None, |length| {
             // Between opening the file and reading it.
-            cache.remove_segment(segment(1));
+            cache.remove_segment(segment(1))();
             cache.write(&key, b"another file of the same piece");
             Some(vec![0; length])
         })
@@ -170,7 +170,7 @@ fn a_directory_that_was_deleted_is_forgotten_and_not_made_again() {
         assert_eq!((cache.entries(), cache.bytes()), (0, 0));
         assert!(cache.metrics.faults.get() > 0);
         cache.write(&chunk(1, 0), &bytes_of(&chunk(1, 0), LENGTH));
-        cache.remove_segment(segment(1));
+        cache.remove_segment(segment(1))();
         assert!(read(&cache, &chunk(1, 0)).is_none() && !cache.contains(&chunk(1, 0)));
         assert_eq!((cache.metrics.writes.get(), cache.metrics.bytes.get()), (10, 0));
         assert_eq!(

@@ -157,7 +157,7 @@ fn on_a_file_system_of_just_the_limit() {
                     state = next(state);
                     let key = chunk(state % 20, u32::try_from((state >> 8) % 40).unwrap());
                     match (state >> 20) % 16 {
-                        0 => cache.remove_segment(segment(state % 20)),
+                        0 => cache.remove_segment(segment(state % 20))(),
                         1 | 2 => cache.remove(&key),
                         _ => cache.write(&key, &bytes_of(&key, usize::try_from((state >> 30) % 60_000).unwrap())),
                     }

@@ -144,16 +144,16 @@ fn a_purge_takes_all_of_a_segment_and_nothing_else() {
             write(chunk(number, index));
         }
     }
-    cache.remove_segment(segment(2));
+    cache.remove_segment(segment(2))();
     assert_eq!(
         (cache.entries(), files(root.path()).len(), directories(root.path())),
         (10, 10, 2)
     );
     assert!(!cache.contains(&EntryKey::Manifest(segment(2))) && read(&cache, &chunk(2, 1)).is_none());
     assert_eq!(read(&cache, &chunk(3, 1)).unwrap(), bytes_of(&chunk(3, 1), 5000));
-    cache.remove_segment(segment(2));
-    cache.remove_segment(segment(1));
-    cache.remove_segment(segment(3));
+    cache.remove_segment(segment(2))();
+    cache.remove_segment(segment(1))();
+    cache.remove_segment(segment(3))();
     assert_eq!((cache.entries(), cache.bytes(), directories(root.path())), (0, 0, 0));
     assert_eq!((cache.metrics.faults.get(), cache.metrics.evictions.get()), (0, 0));
 }

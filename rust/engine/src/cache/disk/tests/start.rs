@@ -128,7 +128,7 @@ fn links_and_foreign_names_are_removed_and_lead_nowhere() {
     assert!(read(&cache, &kept).is_none());
     cache.write(&kept, b"bytes that must not get out");
     cache.write(&chunk(1, 5), b"bytes that must not get out");
-    cache.remove_segment(segment(1));
+    cache.remove_segment(segment(1))();
     assert_eq!(fs::read_dir(outside.path().join("kept")).unwrap().count(), 1);
     assert_eq!(
         fs::metadata(outside.path().join("kept/chunk-00000")).unwrap().len(),
