@@ -22,11 +22,12 @@
 //! What an entry is loaded from, and when something is loaded ahead ([`crate::read`]).
 
 mod disk;
+mod entry;
 mod order;
+mod ticket;
 
 use std::{
     collections::HashMap,
-    ops::Deref,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -34,17 +35,19 @@ use std::{
     time::Duration,
 };
 
-use alluvium_format::{ChunkIndex, Manifest, Uuid, Verified};
+use alluvium_format::{Manifest, Uuid};
 use tokio::time::Instant;
 
 use crate::{
-    Error, ErrorKind, Result,
+    Error, Result,
     budget::{Budget, BufferPool, PooledBuffer, Reservation},
     completion::Completion,
     metrics::Metrics,
 };
 pub(crate) use disk::{DiskCache, DiskMetrics};
+pub(crate) use entry::{CachedManifest, Entry, EntryKey, Load, Lookup};
 use order::{Evicted, Order};
+pub(crate) use ticket::Ticket;
 
 /// How long a corrupt entry is not asked for again.
 const CORRUPT_REMEMBERED: Duration = Duration::from_secs(1);
@@ -54,117 +57,6 @@ const CORRUPT_ENTRIES_MAX: usize = 1000;
 
 /// How often a load that waits for memory looks again for what can go.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
-
-/// What is cached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum EntryKey {
-    /// The manifest of a segment, with its indexes.
-    Manifest(Uuid),
-    /// A chunk of a segment.
-    Chunk(Uuid, ChunkIndex),
-}
-
-impl EntryKey {
-    fn segment_id(self) -> Uuid {
-        match self {
-            EntryKey::Manifest(segment_id) | EntryKey::Chunk(segment_id, _) => segment_id,
-        }
-    }
-}
-
-/// A manifest, and the memory it takes.
-#[derive(Debug)]
-pub(crate) struct CachedManifest {
-    manifest: Manifest,
-    /// What streams hold: they are there for long, and its few kilobytes are not counted.
-    without_indexes: Arc<Manifest>,
-    reservation: Reservation,
-}
-
-impl CachedManifest {
-    /// A manifest whose bytes `reservation` covers.
-    pub(crate) fn new(manifest: Manifest, reservation: Reservation) -> Arc<Self> {
-        Arc::new(CachedManifest {
-            without_indexes: Arc::new(manifest.without_indexes()),
-            manifest,
-            reservation,
-        })
-    }
-}
-
-impl CachedManifest {
-    /// The manifest without its indexes.
-    pub(crate) fn without_indexes(&self) -> Arc<Manifest> {
-        Arc::clone(&self.without_indexes)
-    }
-}
-
-impl Deref for CachedManifest {
-    type Target = Manifest;
-
-    fn deref(&self) -> &Manifest {
-        &self.manifest
-    }
-}
-
-/// A cached value. It holds its memory for as long as anybody holds the value.
-#[derive(Clone, Debug)]
-pub(crate) enum Entry {
-    /// A manifest.
-    Manifest(Arc<CachedManifest>),
-    /// A chunk, and the bytes that were reserved for it.
-    Chunk(Verified, u64),
-}
-
-impl Entry {
-    fn bytes(&self) -> u64 {
-        match self {
-            Entry::Manifest(manifest) => manifest.reservation.bytes(),
-            Entry::Chunk(_, bytes) => *bytes,
-        }
-    }
-
-    /// The manifest in it.
-    pub(crate) fn manifest(self) -> Result<Arc<CachedManifest>> {
-        match self {
-            Entry::Manifest(manifest) => Ok(manifest),
-            Entry::Chunk(..) => Err(Error::new(
-                ErrorKind::Internal,
-                "a chunk is cached in the place of a manifest",
-            )),
-        }
-    }
-
-    /// The chunk in it.
-    pub(crate) fn chunk(self) -> Result<Verified> {
-        match self {
-            Entry::Chunk(chunk, _) => Ok(chunk),
-            Entry::Manifest(..) => Err(Error::new(
-                ErrorKind::Internal,
-                "a manifest is cached in the place of a chunk",
-            )),
-        }
-    }
-}
-
-/// A load under way.
-#[derive(Clone, Debug)]
-pub(crate) struct Load {
-    pub(crate) completion: Arc<Completion<Entry>>,
-    /// Whether it was begun for nobody in particular: its failure says nothing to who has joined it.
-    pub(crate) is_ahead: bool,
-}
-
-/// What a lookup found.
-#[derive(Debug)]
-pub(crate) enum Lookup {
-    /// The entry.
-    Hit(Entry),
-    /// A load of it that somebody else has begun.
-    Loading(Load),
-    /// Nothing: whoever asked must load it.
-    Missing(Ticket, Load),
-}
 
 /// Whoever can be asked to let go of an entry that he holds and does not use.
 pub(crate) trait Holder: Send + Sync + std::fmt::Debug {
@@ -521,76 +413,6 @@ impl State {
         }
         if self.corrupt.len() < CORRUPT_ENTRIES_MAX {
             self.corrupt.insert(key, (Instant::now(), error.clone()));
-        }
-    }
-}
-
-/// The duty to load an entry. Dropping it fails the load.
-#[derive(Debug)]
-pub(crate) struct Ticket {
-    cache: Arc<Cache>,
-    key: EntryKey,
-    load: Load,
-}
-
-impl Ticket {
-    /// Whether somebody waits for it.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.with_loading(|loading| loading.place.is_some()) == Some(true)
-    }
-
-    /// Whether its result still has a place: not after a purge.
-    pub(crate) fn is_registered(&self) -> bool {
-        self.with_loading(|_| ()).is_some()
-    }
-
-    fn with_loading<T>(&self, look: impl FnOnce(&Loading) -> T) -> Option<T> {
-        let state = self.cache.lock();
-        let loading = state.loads.get(&self.key)?;
-        Arc::ptr_eq(&loading.load.completion, &self.load.completion).then(|| look(loading))
-    }
-
-    /// Ends the load: the entry is here before anybody who waited goes on.
-    pub(crate) fn fill(self, result: Result<Entry>) {
-        self.end(result);
-    }
-
-    fn end(&self, result: Result<Entry>) {
-        if let Err(error) = &result
-            && !self.load.is_ahead
-        {
-            self.cache.metrics.cache_load_failures.add(1);
-            tracing::debug!(key = ?self.key, %error, "a load failed");
-        }
-        let dropped = {
-            let mut state = self.cache.lock();
-            match state.loads.get(&self.key) {
-                Some(loading) if Arc::ptr_eq(&loading.load.completion, &self.load.completion) => {
-                    let place = loading.place;
-                    state.loads.remove(&self.key);
-                    match &result {
-                        Ok(entry) => self.cache.insert(&mut state, self.key, entry.clone(), place),
-                        Err(error) => {
-                            if error.kind() == ErrorKind::Corrupt && !self.load.is_ahead {
-                                state.remember_corrupt(self.key, error);
-                            }
-                            Vec::new()
-                        }
-                    }
-                }
-                // After a purge, its place may be gone or be that of a later load.
-                _ => Vec::new(),
-            }
-        };
-        drop(dropped);
-        self.load.completion.complete(result);
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        if self.load.completion.is_running() {
-            self.end(Err(Error::closed()));
         }
     }
 }

@@ -1,7 +1,8 @@
-use alluvium_format::{Crc32, Unverified};
+use alluvium_format::{ChunkIndex, Crc32, Unverified};
 use bytes::Bytes;
 
 use super::*;
+use crate::ErrorKind;
 
 const PAGE: u64 = 4096;
 

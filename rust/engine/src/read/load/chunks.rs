@@ -1,244 +1,34 @@
-//! Loading manifests and chunks from the store into the cache.
-//!
-//! # Flow
-//! A miss becomes one ranged GET: of the chunk that is missed, and of those behind it that are loaded ahead ([`super::ahead`]). Each chunk is
-//! verified and filled into the cache as soon as its last byte is here, while the rest is still on its way.
-//!
-//! # Invariants
-//! * Memory is reserved before the request: whoever waits for it holds no connection and no turn that another load needs to end.
-//! * Nothing unverified gets into the cache.
-//!
-//! # Failure
-//! A chunk that somebody waits for fails with the reason; those behind it are given up without a word, and loaded again by whoever needs them.
+//! Chunks: from disk or from the store, one or many with one request, into the cache.
 
-use std::{future::Future, ops::Range, sync::Arc, time::Duration};
-
-use alluvium_format::{ChunkIndex, Codec, Crc32, FormatError, MANIFEST_BYTES_MAX, Manifest, SegmentMetadata, Uuid};
-use alluvium_store::{Body, ErrorKind as StoreKind, GetObject, Key, StoreError};
-use bytes::{Bytes, BytesMut};
-use futures::StreamExt;
-
-use super::{Source, ahead::Run};
-use crate::{
-    Error, ErrorKind, Result,
-    block::Block,
-    budget::{Budget, PooledBuffer, Reservation},
-    cache::{CachedManifest, Entry, EntryKey, Lookup, Ticket},
-    completion::{blocking, contained},
-    instance::Shared,
+use std::{
+    ops::{Range, RangeInclusive},
+    sync::Arc,
+    time::Duration,
 };
 
-/// Times that bytes with a wrong checksum are asked for again: damage on the way is cured by it, damage in the store is not.
-const REFETCHES_MAX: u32 = 1;
+use alluvium_format::{ChunkIndex, Codec, Crc32};
+use alluvium_store::{ErrorKind as StoreKind, StoreError};
 
-/// Limit of a read from the disk tier; after it, the store is asked.
-const DISK_READ_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// Which segment a manifest must be of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Identity {
-    topic_id: Uuid,
-    partition: i32,
-    segment_id: Uuid,
-    start_offset: i64,
-}
-
-impl Identity {
-    /// Of a segment that Kafka names.
-    pub(crate) fn of(segment: &SegmentMetadata) -> Self {
-        Identity {
-            topic_id: segment.topic_id,
-            partition: segment.partition,
-            segment_id: segment.segment_id,
-            start_offset: segment.start_offset,
-        }
-    }
-
-    /// Of another segment of the same partition.
-    pub(super) fn sibling(segment: &SegmentMetadata, (start_offset, segment_id): (i64, Uuid)) -> Self {
-        Identity {
-            segment_id,
-            start_offset,
-            ..Self::of(segment)
-        }
-    }
-}
-
-/// A segment's manifest, out of the cache or loaded into it.
-///
-/// `expected_length` is that of its object, if known.
-///
-/// # Cancel safety
-/// Dropping it leaves the load running for the next who asks.
-pub(crate) async fn manifest(
-    shared: &Arc<Shared>,
-    key: &Key,
-    identity: Identity,
-    expected_length: Option<u64>,
-) -> Result<Arc<CachedManifest>> {
-    let load = match shared.cache.look_up(EntryKey::Manifest(identity.segment_id), 0) {
-        Lookup::Hit(entry) => return entry.manifest(),
-        Lookup::Loading(load) => load,
-        Lookup::Missing(ticket, load) => {
-            start_manifest_load(shared, key, identity, expected_length, ticket);
-            load
-        }
-    };
-    load.completion.finished().await?.manifest()
-}
-
-fn start_manifest_load(
-    shared: &Arc<Shared>,
-    key: &Key,
-    identity: Identity,
-    expected_length: Option<u64>,
-    ticket: Ticket,
-) {
-    let expected = expected_length.unwrap_or(MANIFEST_BYTES_USUAL).min(MANIFEST_BYTES_MAX);
-    let (instance, key) = (Arc::clone(shared), key.clone());
-    shared.spawn(async move {
-        let load = again_if_corrupt(|| load_manifest(&instance, &key, identity, expected));
-        let manifest = contained(limited(instance.config.fetch_timeout, load)).await;
-        ticket.fill(manifest.map(Entry::Manifest));
-    });
-}
-
-/// Length of a manifest when nobody has told it, as of a segment of some hundred megabytes. One that is longer costs a second request.
-const MANIFEST_BYTES_USUAL: u64 = 1 << 20;
-
-/// Memory of a manifest that is loaded, as a multiple of its object: compressed indexes are held in both forms. Kafka's get two to three
-/// times smaller.
-const MANIFEST_SWELL: u64 = 4;
-
-async fn load_manifest(
-    shared: &Arc<Shared>,
-    key: &Key,
-    identity: Identity,
-    mut expected_length: u64,
-) -> Result<Arc<CachedManifest>> {
-    let wrong = |error: Error| error.during(format_args!("manifest {key}"));
-    if let Some(manifest) = manifest_from_disk(shared, identity, expected_length).await {
-        return Ok(manifest);
-    }
-    let (object, mut reserved) = loop {
-        let reserved = shared.cache.reserve_apart(expected_length * MANIFEST_SWELL).await?;
-        let object = shared.fetch_store.get(key, None).await?;
-        if object.object_length > MANIFEST_BYTES_MAX {
-            let reason = format!(
-                "{key} has {} bytes, a manifest has at most {MANIFEST_BYTES_MAX}",
-                object.object_length
-            );
-            return Err(Error::new(ErrorKind::Corrupt, reason));
-        }
-        if object.object_length <= expected_length {
-            break (object, reserved);
-        }
-        expected_length = object.object_length;
-    };
-    let bytes = collect_manifest(object).await.map_err(wrong)?;
-    let length = bytes.len() as u64;
-    let announced = Manifest::announced_index_bytes(&bytes).map_err(|error| wrong(error.into()))?;
-    if length + announced > expected_length * MANIFEST_SWELL {
-        // Given back first: of two loads that held some and waited for more, neither would get on.
-        drop(reserved);
-        reserved = shared.cache.reserve_apart(length + announced).await?;
-    }
-    // Unwrapping a key takes milliseconds of computing.
-    let (instance, object) = (Arc::clone(shared), bytes.clone());
-    let decode = move || {
-        Ok(Manifest::decode(object, &instance.keys, |length| {
-            Block::new(length).ok()
-        })?)
-    };
-    let manifest = blocking(decode).await.map_err(wrong)?;
-    let found = manifest.segment();
-    if Identity::of(found) != identity {
-        return Err(Error::new(
-            ErrorKind::Corrupt,
-            format!("manifest {key} is that of {found}"),
-        ));
-    }
-    keep_on_disk(shared, EntryKey::Manifest(identity.segment_id), bytes);
-    Ok(CachedManifest::new(manifest, reserved.split(length + announced)))
-}
-
-/// A manifest that is on disk and as it should be.
-async fn manifest_from_disk(
-    shared: &Arc<Shared>,
-    identity: Identity,
-    expected_length: u64,
-) -> Option<Arc<CachedManifest>> {
-    let key = EntryKey::Manifest(identity.segment_id);
-    let disk = shared.disk().filter(|disk| disk.contains(&key))?;
-    let most = expected_length * MANIFEST_SWELL;
-    let turn = Arc::clone(&shared.disk_reads).try_acquire_owned().ok()?;
-    let mut reserved = shared.cache.reserve_apart(most).await.ok()?;
-    let instance = Arc::clone(shared);
-    let read = blocking(move || {
-        let _turn = turn;
-        let room = |length| (length as u64 <= most).then(|| Block::new(length).ok()).flatten();
-        let Some((object, length)) = disk.read(&key, None, room) else {
-            return Ok(None);
-        };
-        let object = Bytes::from_owner(object).slice(..length);
-        let needed = length as u64 + Manifest::announced_index_bytes(&object).unwrap_or(u64::MAX / 2);
-        // One that needs more memory than is usual is loaded the long way.
-        if needed > most {
-            return Ok(None);
-        }
-        match Manifest::decode(object, &instance.keys, |length| Block::new(length).ok()) {
-            Ok(manifest) if Identity::of(manifest.segment()) == identity => Ok(Some((manifest, needed))),
-            // Not the fault of the file.
-            Err(FormatError::NoDataKey { .. } | FormatError::NoRoom { .. }) => Ok(None),
-            _ => {
-                disk.remove(&key);
-                Ok(None)
-            }
-        }
-    });
-    let (manifest, needed) = limited(DISK_READ_TIMEOUT, read).await.ok().flatten()?;
-    Some(CachedManifest::new(manifest, reserved.split(needed)))
-}
-
-/// Keeps stored bytes, which are verified, on disk as well; nobody waits for it.
-pub(crate) fn keep_on_disk(shared: &Shared, key: EntryKey, stored: Bytes) {
-    if let Some(disk) = shared.disk() {
-        shared.spawn_blocking(move || disk.write(&key, &stored));
-    }
-}
-
-/// Takes a manifest in, once its first bytes say that it is one and as long as the object: a large object that is something else costs
-/// no memory.
-async fn collect_manifest(mut object: GetObject) -> Result<Bytes> {
-    let mut head = BytesMut::new();
-    while head.len() < Manifest::HEADER_BYTES
-        && let Some(piece) = object.body.next().await
-    {
-        head.extend_from_slice(&piece?);
-    }
-    Manifest::check_header(&head, object.object_length)?;
-    let length = usize::try_from(object.object_length).unwrap_or(usize::MAX);
-    let mut room = Block::new(length)?;
-    let head = futures::stream::iter([Ok(head.freeze())]);
-    let mut pieces = Pieces::new(head.chain(object.body).boxed());
-    let mut filled = 0;
-    while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
-        filled += pieces.read(rest).await?;
-    }
-    pieces.end().await?;
-    Ok(Bytes::from_owner(room))
-}
+use super::{DISK_READ_TIMEOUT, REFETCHES_MAX, keep_on_disk, limited, pieces::Pieces};
+use crate::{
+    Error, ErrorKind, Result,
+    budget::{Budget, PooledBuffer, Reservation},
+    cache::{Entry, Ticket},
+    completion::{blocking, contained},
+    instance::Shared,
+    read::{Source, ahead::Run},
+};
 
 /// A chunk to be loaded, and the memory for it.
-pub(super) struct Claim {
-    pub(super) index: ChunkIndex,
-    pub(super) ticket: Ticket,
-    pub(super) memory: Memory,
+pub(in crate::read) struct Claim {
+    pub(in crate::read) index: ChunkIndex,
+    pub(in crate::read) ticket: Ticket,
+    pub(in crate::read) memory: Memory,
 }
 
 /// What a chunk is loaded into: its stored bytes, and, where they are compressed, Kafka's.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(in crate::read) struct Memory {
     stored: Reservation,
     decompressed: Option<Reservation>,
 }
@@ -268,7 +58,7 @@ impl Memory {
     }
 
     /// Takes it for a chunk that is loaded ahead, if there is any.
-    pub(super) fn ahead(shared: &Shared, source: &Source, index: ChunkIndex) -> Option<Self> {
+    pub(in crate::read) fn ahead(shared: &Shared, source: &Source, index: ChunkIndex) -> Option<Self> {
         let (total, decompressed) = Self::needed(source, index).ok()?;
         Some(Self::of(shared.cache.try_reserve_ahead(total)?, decompressed))
     }
@@ -283,7 +73,7 @@ impl Memory {
 }
 
 /// Loads the chunk that a reader misses, and with the same request those that are claimed behind it.
-pub(super) fn start_chunk_load(
+pub(in crate::read) fn start_chunk_load(
     shared: &Arc<Shared>,
     source: &Arc<Source>,
     index: ChunkIndex,
@@ -313,7 +103,12 @@ pub(super) fn start_chunk_load(
 }
 
 /// Loads chunks that follow each other, for nobody in particular.
-pub(super) fn start_ahead_load(shared: &Arc<Shared>, source: &Arc<Source>, claims: Vec<Claim>, run: &Arc<Run>) {
+pub(in crate::read) fn start_ahead_load(
+    shared: &Arc<Shared>,
+    source: &Arc<Source>,
+    claims: Vec<Claim>,
+    run: &Arc<Run>,
+) {
     let (instance, source, run) = (Arc::clone(shared), Arc::clone(source), Arc::clone(run));
     let running = run.begin_request();
     shared.spawn(async move {
@@ -326,7 +121,7 @@ pub(super) fn start_ahead_load(shared: &Arc<Shared>, source: &Arc<Source>, claim
 }
 
 /// Reads a chunk from disk, for nobody in particular.
-pub(super) fn start_disk_load(shared: &Arc<Shared>, source: &Arc<Source>, claim: Claim, run: &Arc<Run>) {
+pub(in crate::read) fn start_disk_load(shared: &Arc<Shared>, source: &Arc<Source>, claim: Claim, run: &Arc<Run>) {
     let (instance, source) = (Arc::clone(shared), Arc::clone(source));
     let running = run.begin_request();
     shared.spawn(async move {
@@ -480,7 +275,7 @@ async fn fill_claims(
 const LOOK_AT_READERS: Duration = Duration::from_millis(250);
 
 /// Asks for the stored bytes of chunks.
-async fn open(shared: &Arc<Shared>, source: &Source, indexes: std::ops::RangeInclusive<ChunkIndex>) -> Result<Pieces> {
+async fn open(shared: &Arc<Shared>, source: &Source, indexes: RangeInclusive<ChunkIndex>) -> Result<Pieces> {
     let (first, last) = (*indexes.start(), *indexes.end());
     let range = stored_range(source, first)?.start..stored_range(source, last)?.end;
     let object = match shared.fetch_store.get(&source.key, Some(range)).await {
@@ -599,73 +394,5 @@ fn chunk_error(shared: &Shared, source: &Source, index: ChunkIndex, error: Store
             error.into()
         }
         _ => error.into(),
-    }
-}
-
-/// A body, in pieces as large as they are wanted.
-struct Pieces {
-    body: Body,
-    rest: Bytes,
-}
-
-impl Pieces {
-    fn new(body: Body) -> Self {
-        Pieces {
-            body,
-            rest: Bytes::new(),
-        }
-    }
-
-    /// At least one and at most `max` bytes.
-    async fn next(&mut self, max: usize) -> Result<Bytes> {
-        while self.rest.is_empty() {
-            self.rest = match self.body.next().await {
-                Some(piece) => piece?,
-                None => return Err(Error::new(ErrorKind::Corrupt, "the body is shorter than announced")),
-            };
-        }
-        Ok(self.rest.split_to(self.rest.len().min(max)))
-    }
-
-    /// The next bytes into `room`; how many.
-    async fn read(&mut self, room: &mut [u8]) -> Result<usize> {
-        let piece = self.next(room.len()).await?;
-        if let Some(room) = room.get_mut(..piece.len()) {
-            room.copy_from_slice(&piece);
-        }
-        Ok(piece.len())
-    }
-
-    /// Proves that nothing follows; the connection can be used again then.
-    async fn end(mut self) -> Result<()> {
-        let nothing = self.rest.is_empty();
-        match self.body.next().await {
-            None if nothing => Ok(()),
-            Some(Err(error)) => Err(error.into()),
-            _ => Err(Error::new(ErrorKind::Corrupt, "the body is longer than announced")),
-        }
-    }
-}
-
-async fn limited<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
-    match tokio::time::timeout(limit, work).await {
-        Ok(outcome) => outcome,
-        Err(_) => Err(Error::new(
-            ErrorKind::Timeout,
-            format!("nothing was loaded within {limit:?}"),
-        )),
-    }
-}
-
-async fn again_if_corrupt<T, Work: Future<Output = Result<T>>>(load: impl Fn() -> Work) -> Result<T> {
-    let mut refetches = 0;
-    loop {
-        match load().await {
-            Err(error) if error.kind() == ErrorKind::Corrupt && refetches < REFETCHES_MAX => {
-                tracing::warn!(%error, "bytes from the store are wrong, asking once more");
-                refetches += 1;
-            }
-            outcome => return outcome,
-        }
     }
 }

@@ -1,46 +1,27 @@
-//! Reading ahead of consumers that read in sequence.
-//!
-//! # Purpose
-//! A consumer of old data asks for one mebibyte after the other, each in a stream of its own, and waits for the store every time. Whoever
-//! reads in sequence gets what follows loaded before he asks, in few large requests side by side.
-//!
-//! # Flow
-//! Streams of a partition that continue each other are a [`Run`]. A stream that is opened joins the run that ends just there, or begins
-//! one; what it reads moves the run on. Once a run is known to be sequential, [`Run::plan`] keeps a window in front of it loaded or on its way: it
-//! doubles with every request until requests have their full size, and beyond that whenever a reader has had to wait. Behind the segment's end
-//! goes the next one, which one listing finds by the order of keys.
-//!
-//! # Invariants
-//! * A run that does not continue reads nothing ahead: random access costs the chunks that it touches.
-//! * All runs together stay within [`Cache::ahead_max`], each within its equal share.
-//! * Nobody waits for reading ahead, and it waits for nobody: without memory, or a place in the cache, it does not happen.
-//!
-//! # Cancel
-//! What is on its way for a run that nobody has used for [`FORGOTTEN`] is given up.
-//!
-//! [`Cache::ahead_max`]: crate::cache::Cache::ahead_max
+//! Streams that continue each other, and what is loaded in front of them.
 
 use std::{
-    collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use alluvium_format::{ChunkIndex, PlainPosition, SegmentKeys, Uuid};
-use alluvium_store::Key;
+use alluvium_format::{ChunkIndex, PlainPosition, Uuid};
 
 use super::{
-    Source,
-    load::{self, Claim, Identity, Memory, start_ahead_load, start_disk_load},
+    leg::{Leg, claim, next_segment},
+    lock,
 };
 use crate::{
-    Result,
-    cache::EntryKey,
+    clock::Clock,
     instance::Shared,
     metrics::{Gauge, GaugeGuard},
+    read::{
+        Source,
+        load::{Claim, start_ahead_load},
+    },
 };
 
 /// Bytes of one request, as they are in the segment: at most 16 of them for a segment of 256 MiB.
@@ -78,41 +59,11 @@ const FORGOTTEN: Duration = Duration::from_secs(5);
 /// A run that was not used for so long has no share.
 const RESTING: Duration = Duration::from_secs(2);
 
-/// Runs of a partition that are remembered: each consumer group that reads it needs one.
-const RUNS_MAX: usize = 32;
-
-/// Partitions whose runs are remembered.
-const PARTITIONS_MAX: usize = 10_000;
-
-/// Segments looked for behind one: with duplicates, which are normal after a change of leader, the one that follows is among them.
-const SIBLINGS_LISTED: u32 = 16;
-
-type Partition = (Uuid, i32);
-
-/// The runs of an instance.
-#[derive(Debug)]
-pub(crate) struct Ahead {
-    partitions: Mutex<HashMap<Partition, Vec<Arc<Run>>>>,
-    sharers: Sharers,
-    requests: Arc<Gauge>,
-}
-
-/// How many segments are read in sequence and share the memory, counted now and then: what consumers of one segment read ahead serves all of
-/// them.
-#[derive(Debug, Default)]
-struct Sharers {
-    count: AtomicU64,
-    counted_at_ms: AtomicU64,
-}
-
-/// How long a count of the sharers is good.
-const SHARERS_COUNTED_MS: u64 = 200;
-
 /// Streams that continue each other.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(in crate::read) struct Run {
     state: Mutex<RunState>,
-    clock: crate::clock::Clock,
+    clock: Clock,
     used_at_ms: AtomicU64,
     own_requests: Arc<Gauge>,
     all_requests: Arc<Gauge>,
@@ -130,20 +81,6 @@ struct RunState {
     next: Next,
 }
 
-/// A segment on the way of a run. Holds no manifest: it takes memory, and runs are remembered for long.
-#[derive(Clone, Debug)]
-struct Leg {
-    key: Key,
-    segment_id: Uuid,
-    start_offset: i64,
-    end_offset: i64,
-    length: u64,
-    chunk_size: u64,
-    chunk_count: u32,
-    /// The first chunk that was not asked for.
-    next: u32,
-}
-
 /// What comes behind the segment.
 #[derive(Debug)]
 enum Next {
@@ -155,43 +92,15 @@ enum Next {
 
 /// A request of a run that is on its way.
 #[derive(Debug)]
-pub(super) struct RunningRequest {
+pub(in crate::read) struct RunningRequest {
     _own: GaugeGuard,
     _all: GaugeGuard,
 }
 
-impl Ahead {
-    /// No run yet.
-    pub(crate) fn new() -> Self {
-        Ahead {
-            partitions: Mutex::default(),
-            sharers: Sharers::default(),
-            requests: Arc::default(),
-        }
-    }
-
-    /// Requests that read ahead now.
-    pub(crate) fn requests(&self) -> i64 {
-        self.requests.get()
-    }
-
-    /// The run that a stream from `position` on continues, or a new one.
-    pub(super) fn join(&self, shared: &Shared, source: &Arc<Source>, position: u64) -> Arc<Run> {
-        let clock = shared.metrics.clock;
-        let segment = source.manifest.segment();
-        let mut partitions = lock(&self.partitions);
-        if partitions.len() >= PARTITIONS_MAX {
-            partitions.retain(|_, runs| runs.iter().any(|run| !run.is_forgotten()));
-        }
-        let runs = partitions.entry((segment.topic_id, segment.partition)).or_default();
-        if let Some(place) = runs.iter().position(|run| run.continues(source, position)) {
-            // The last used are looked at first.
-            let run = runs.remove(place);
-            runs.insert(0, Arc::clone(&run));
-            run.touch();
-            return run;
-        }
-        let run = Arc::new(Run {
+impl Run {
+    /// A run that begins with a stream from `position` on.
+    pub(super) fn new(source: &Source, position: u64, clock: Clock, all_requests: &Arc<Gauge>) -> Arc<Self> {
+        Arc::new(Run {
             state: Mutex::new(RunState {
                 leg: Leg::of(source),
                 position,
@@ -203,47 +112,12 @@ impl Ahead {
             clock,
             used_at_ms: AtomicU64::new(clock.now_ms()),
             own_requests: Arc::default(),
-            all_requests: Arc::clone(&self.requests),
-        });
-        runs.insert(0, Arc::clone(&run));
-        runs.truncate(RUNS_MAX);
-        run
+            all_requests: Arc::clone(all_requests),
+        })
     }
 
-    /// Forgets what leads to a segment that is deleted.
-    pub(crate) fn purge(&self, partition: Partition, segment_id: Uuid) {
-        let mut partitions = lock(&self.partitions);
-        if let Some(runs) = partitions.get_mut(&partition) {
-            runs.retain(|run| !run.leads_to(segment_id));
-            if runs.is_empty() {
-                partitions.remove(&partition);
-            }
-        }
-    }
-
-    /// Bytes that a run may have in front of it, besides the chunk that its reader holds and the one before, where a batch can begin that he
-    /// asks for again.
-    fn share(&self, shared: &Shared, chunk_size: u64) -> u64 {
-        let now = shared.metrics.clock.now_ms();
-        let counted_at = self.sharers.counted_at_ms.load(Ordering::Relaxed);
-        if now.saturating_sub(counted_at) >= SHARERS_COUNTED_MS || counted_at == 0 {
-            let count = {
-                let partitions = lock(&self.partitions);
-                let runs = partitions.values().flatten();
-                let segments: HashSet<Uuid> = runs.filter_map(|run| run.active_segment()).collect();
-                segments.len() as u64
-            };
-            self.sharers.count.store(count, Ordering::Relaxed);
-            self.sharers.counted_at_ms.store(now.max(1), Ordering::Relaxed);
-        }
-        let share = shared.cache.ahead_max() / self.sharers.count.load(Ordering::Relaxed).max(1);
-        share.saturating_sub(2 * chunk_size)
-    }
-}
-
-impl Run {
     /// Notes that a reader is there.
-    pub(super) fn touch(&self) {
+    pub(in crate::read) fn touch(&self) {
         self.used_at_ms.store(self.clock.now_ms(), Ordering::Relaxed);
     }
 
@@ -253,18 +127,18 @@ impl Run {
     }
 
     /// Whether nobody has used it for so long that nobody is expected any more.
-    pub(super) fn is_forgotten(&self) -> bool {
+    pub(in crate::read) fn is_forgotten(&self) -> bool {
         self.rested() > FORGOTTEN
     }
 
     /// The segment in which it reads ahead now.
-    fn active_segment(&self) -> Option<Uuid> {
+    pub(super) fn active_segment(&self) -> Option<Uuid> {
         let state = self.lock();
         (self.rested() < RESTING && state.is_sequential()).then_some(state.leg.segment_id)
     }
 
     /// Notes a request on its way until the guard is dropped.
-    pub(super) fn begin_request(&self) -> RunningRequest {
+    pub(in crate::read) fn begin_request(&self) -> RunningRequest {
         RunningRequest {
             _own: self.own_requests.enter(),
             _all: self.all_requests.enter(),
@@ -272,7 +146,7 @@ impl Run {
     }
 
     /// Whether a stream that begins there goes on where this run is; if so, it moves there.
-    fn continues(&self, source: &Arc<Source>, position: u64) -> bool {
+    pub(super) fn continues(&self, source: &Arc<Source>, position: u64) -> bool {
         let mut state = self.lock();
         let segment = source.manifest.segment();
         if state.is_at(source) {
@@ -296,14 +170,14 @@ impl Run {
         true
     }
 
-    fn leads_to(&self, segment_id: Uuid) -> bool {
+    pub(super) fn leads_to(&self, segment_id: Uuid) -> bool {
         let state = self.lock();
         let is_it = |leg: &Leg| leg.segment_id == segment_id;
         is_it(&state.leg) || matches!(&state.next, Next::Found(leg) if is_it(leg))
     }
 
     /// Notes what a stream has read: up to `position`, and how many bytes in all.
-    pub(super) fn moved(&self, source: &Source, position: u64, read_in_stream: u64) {
+    pub(in crate::read) fn moved(&self, source: &Source, position: u64, read_in_stream: u64) {
         self.touch();
         let mut state = self.lock();
         if !state.is_at(source) {
@@ -316,12 +190,12 @@ impl Run {
     }
 
     /// Notes that a reader has to wait.
-    pub(super) fn waits(&self) {
+    pub(in crate::read) fn waits(&self) {
         self.lock().waited = true;
     }
 
     /// Chunks behind one that is missed, to be loaded with the same request.
-    pub(super) fn claim_behind(
+    pub(in crate::read) fn claim_behind(
         self: &Arc<Self>,
         shared: &Arc<Shared>,
         source: &Arc<Source>,
@@ -342,7 +216,7 @@ impl Run {
     }
 
     /// Begins what should be on its way in front of a reader at `position`.
-    pub(super) fn plan(self: &Arc<Self>, shared: &Arc<Shared>, source: &Arc<Source>, position: u64) {
+    pub(in crate::read) fn plan(self: &Arc<Self>, shared: &Arc<Shared>, source: &Arc<Source>, position: u64) {
         {
             let state = self.lock();
             if !state.is_sequential() || !state.is_at(source) {
@@ -494,131 +368,4 @@ impl RunState {
         }
         self.waited = false;
     }
-}
-
-impl Leg {
-    fn of(source: &Source) -> Self {
-        let (segment, chunks) = (source.manifest.segment(), source.manifest.chunks());
-        Leg {
-            key: source.key.clone(),
-            segment_id: segment.segment_id,
-            start_offset: segment.start_offset,
-            end_offset: segment.end_offset,
-            length: chunks.plain_length(),
-            chunk_size: chunks.chunk_size().bytes(),
-            chunk_count: u32::try_from(chunks.chunks().len()).unwrap_or(u32::MAX),
-            next: 0,
-        }
-    }
-
-    /// The segment, as long as its manifest is cached.
-    fn source(&self, shared: &Shared) -> Option<Arc<Source>> {
-        let manifest = shared.cache.manifest(self.segment_id)?;
-        Some(Arc::new(Source {
-            key: self.key.clone(),
-            manifest: manifest.without_indexes(),
-        }))
-    }
-
-    /// Whether a segment that begins there can be the next one. A duplicate begins somewhere in this one, and goes further.
-    fn goes_on_at(&self, start_offset: i64) -> bool {
-        start_offset > self.start_offset && start_offset <= self.end_offset.saturating_add(1)
-    }
-
-    fn is_done(&self) -> bool {
-        self.next >= self.chunk_count
-    }
-
-    fn next_key(&self) -> EntryKey {
-        EntryKey::Chunk(self.segment_id, ChunkIndex(self.next))
-    }
-
-    /// Bytes that were asked for from a chunk on.
-    fn bytes_from(&self, chunk: u32) -> u64 {
-        u64::from(self.next.saturating_sub(chunk)) * self.chunk_size
-    }
-}
-
-/// What was claimed of chunks in a row.
-struct Claimed {
-    count: u32,
-    /// Those that one request will bring. Those before them are being read from disk.
-    of_store: Vec<Claim>,
-}
-
-/// Claims up to `wanted` chunks from `first` on that nobody has or loads, as far as there is memory for them.
-fn claim(shared: &Arc<Shared>, source: &Arc<Source>, first: u32, wanted: u64, run: &Arc<Run>) -> Claimed {
-    let chunk_count = source.manifest.chunks().chunks().len() as u64;
-    let end = u64::from(first).saturating_add(wanted).min(chunk_count);
-    let mut claimed = Claimed {
-        count: 0,
-        of_store: Vec::new(),
-    };
-    for index in u64::from(first)..end {
-        let index = ChunkIndex(u32::try_from(index).unwrap_or(u32::MAX));
-        let key = EntryKey::Chunk(source.manifest.segment().segment_id, index);
-        let is_on_disk = shared.disk().is_some_and(|disk| disk.contains(&key));
-        if is_on_disk && !claimed.of_store.is_empty() {
-            break;
-        }
-        // The ticket first: it costs nothing, and memory may have to be made.
-        let Some(ticket) = shared.cache.claim_ahead(key) else {
-            break;
-        };
-        let Some(memory) = Memory::ahead(shared, source, index) else {
-            break;
-        };
-        let claim = Claim { index, ticket, memory };
-        claimed.count += 1;
-        if is_on_disk {
-            start_disk_load(shared, source, claim, run);
-        } else {
-            claimed.of_store.push(claim);
-        }
-    }
-    claimed
-}
-
-/// The segment that goes on where this one ends: of those that begin in it or just behind it, the one that begins last, since others of
-/// them are duplicates.
-async fn next_segment(shared: &Arc<Shared>, source: &Source) -> Result<Option<Source>> {
-    let segment = source.manifest.segment();
-    let Some((folder, _)) = source.key.as_str().rsplit_once('/') else {
-        return Ok(None);
-    };
-    let folder = format!("{folder}/");
-    let page = shared
-        .fetch_store
-        .list(&folder, Some(source.key.as_str()), 2 * SIBLINGS_LISTED)
-        .await?;
-    let leg = Leg::of(source);
-    let follows = page
-        .objects
-        .iter()
-        .filter_map(|object| Some((SegmentKeys::of_manifest(&folder, &object.key)?, object)))
-        .filter(|((offset, _), _)| leg.goes_on_at(*offset))
-        .max_by_key(|((offset, _), _)| *offset);
-    let Some((found, object)) = follows else {
-        return Ok(None);
-    };
-    let stem = object.key.strip_suffix(".manifest").unwrap_or(&object.key);
-    let (Ok(manifest_key), Ok(key)) = (Key::new(object.key.clone()), Key::new(format!("{stem}.log"))) else {
-        return Ok(None);
-    };
-    let manifest = load::manifest(
-        shared,
-        &manifest_key,
-        Identity::sibling(segment, found),
-        Some(object.length),
-    )
-    .await?;
-    Ok(Some(Source {
-        key,
-        manifest: manifest.without_indexes(),
-    }))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Every change under a lock is whole in itself.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

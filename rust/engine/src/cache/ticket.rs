@@ -1,0 +1,76 @@
+//! The duty to load an entry.
+
+use std::sync::Arc;
+
+use super::{Cache, Entry, EntryKey, Load, Loading};
+use crate::{Error, ErrorKind, Result};
+
+/// The duty to load an entry. Dropping it fails the load.
+#[derive(Debug)]
+pub(crate) struct Ticket {
+    pub(super) cache: Arc<Cache>,
+    pub(super) key: EntryKey,
+    pub(super) load: Load,
+}
+
+impl Ticket {
+    /// Whether somebody waits for it.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.with_loading(|loading| loading.place.is_some()) == Some(true)
+    }
+
+    /// Whether its result still has a place: not after a purge.
+    pub(crate) fn is_registered(&self) -> bool {
+        self.with_loading(|_| ()).is_some()
+    }
+
+    fn with_loading<T>(&self, look: impl FnOnce(&Loading) -> T) -> Option<T> {
+        let state = self.cache.lock();
+        let loading = state.loads.get(&self.key)?;
+        Arc::ptr_eq(&loading.load.completion, &self.load.completion).then(|| look(loading))
+    }
+
+    /// Ends the load: the entry is here before anybody who waited goes on.
+    pub(crate) fn fill(self, result: Result<Entry>) {
+        self.end(result);
+    }
+
+    fn end(&self, result: Result<Entry>) {
+        if let Err(error) = &result
+            && !self.load.is_ahead
+        {
+            self.cache.metrics.cache_load_failures.add(1);
+            tracing::debug!(key = ?self.key, %error, "a load failed");
+        }
+        let dropped = {
+            let mut state = self.cache.lock();
+            match state.loads.get(&self.key) {
+                Some(loading) if Arc::ptr_eq(&loading.load.completion, &self.load.completion) => {
+                    let place = loading.place;
+                    state.loads.remove(&self.key);
+                    match &result {
+                        Ok(entry) => self.cache.insert(&mut state, self.key, entry.clone(), place),
+                        Err(error) => {
+                            if error.kind() == ErrorKind::Corrupt && !self.load.is_ahead {
+                                state.remember_corrupt(self.key, error);
+                            }
+                            Vec::new()
+                        }
+                    }
+                }
+                // After a purge, its place may be gone or be that of a later load.
+                _ => Vec::new(),
+            }
+        };
+        drop(dropped);
+        self.load.completion.complete(result);
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        if self.load.completion.is_running() {
+            self.end(Err(Error::closed()));
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! Reading ahead of consumers that read in sequence.
+//!
+//! # Purpose
+//! A consumer of old data asks for one mebibyte after the other, each in a stream of its own, and waits for the store every time. Whoever
+//! reads in sequence gets what follows loaded before he asks, in few large requests side by side.
+//!
+//! # Flow
+//! Streams of a partition that continue each other are a [`Run`]. A stream that is opened joins the run that ends just there, or begins
+//! one; what it reads moves the run on. Once a run is known to be sequential, [`Run::plan`] keeps a window in front of it loaded or on its way: it
+//! doubles with every request until requests have their full size, and beyond that whenever a reader has had to wait. Behind the segment's end
+//! goes the next one, which one listing finds by the order of keys.
+//!
+//! # Invariants
+//! * A run that does not continue reads nothing ahead: random access costs the chunks that it touches.
+//! * All runs together stay within [`Cache::ahead_max`], each within its equal share.
+//! * Nobody waits for reading ahead, and it waits for nobody: without memory, or a place in the cache, it does not happen.
+//!
+//! # Cancel
+//! What is on its way for a run that nobody has used for [`FORGOTTEN`] is given up.
+//!
+//! [`Cache::ahead_max`]: crate::cache::Cache::ahead_max
+
+mod leg;
+mod run;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use alluvium_format::Uuid;
+
+pub(super) use run::Run;
+
+use super::Source;
+use crate::{instance::Shared, metrics::Gauge};
+
+/// Runs of a partition that are remembered: each consumer group that reads it needs one.
+const RUNS_MAX: usize = 32;
+
+/// Partitions whose runs are remembered.
+const PARTITIONS_MAX: usize = 10_000;
+
+type Partition = (Uuid, i32);
+
+/// The runs of an instance.
+#[derive(Debug)]
+pub(crate) struct Ahead {
+    partitions: Mutex<HashMap<Partition, Vec<Arc<Run>>>>,
+    sharers: Sharers,
+    requests: Arc<Gauge>,
+}
+
+/// How many segments are read in sequence and share the memory, counted now and then: what consumers of one segment read ahead serves all of
+/// them.
+#[derive(Debug, Default)]
+struct Sharers {
+    count: AtomicU64,
+    counted_at_ms: AtomicU64,
+}
+
+/// How long a count of the sharers is good.
+const SHARERS_COUNTED_MS: u64 = 200;
+
+impl Ahead {
+    /// No run yet.
+    pub(crate) fn new() -> Self {
+        Ahead {
+            partitions: Mutex::default(),
+            sharers: Sharers::default(),
+            requests: Arc::default(),
+        }
+    }
+
+    /// Requests that read ahead now.
+    pub(crate) fn requests(&self) -> i64 {
+        self.requests.get()
+    }
+
+    /// The run that a stream from `position` on continues, or a new one.
+    pub(super) fn join(&self, shared: &Shared, source: &Arc<Source>, position: u64) -> Arc<Run> {
+        let segment = source.manifest.segment();
+        let mut partitions = lock(&self.partitions);
+        if partitions.len() >= PARTITIONS_MAX {
+            partitions.retain(|_, runs| runs.iter().any(|run| !run.is_forgotten()));
+        }
+        let runs = partitions.entry((segment.topic_id, segment.partition)).or_default();
+        if let Some(place) = runs.iter().position(|run| run.continues(source, position)) {
+            // The last used are looked at first.
+            let run = runs.remove(place);
+            runs.insert(0, Arc::clone(&run));
+            run.touch();
+            return run;
+        }
+        let run = Run::new(source, position, shared.metrics.clock, &self.requests);
+        runs.insert(0, Arc::clone(&run));
+        runs.truncate(RUNS_MAX);
+        run
+    }
+
+    /// Forgets what leads to a segment that is deleted.
+    pub(crate) fn purge(&self, partition: Partition, segment_id: Uuid) {
+        let mut partitions = lock(&self.partitions);
+        if let Some(runs) = partitions.get_mut(&partition) {
+            runs.retain(|run| !run.leads_to(segment_id));
+            if runs.is_empty() {
+                partitions.remove(&partition);
+            }
+        }
+    }
+
+    /// Bytes that a run may have in front of it, besides the chunk that its reader holds and the one before, where a batch can begin that he
+    /// asks for again.
+    pub(super) fn share(&self, shared: &Shared, chunk_size: u64) -> u64 {
+        let now = shared.metrics.clock.now_ms();
+        let counted_at = self.sharers.counted_at_ms.load(Ordering::Relaxed);
+        if now.saturating_sub(counted_at) >= SHARERS_COUNTED_MS || counted_at == 0 {
+            let count = {
+                let partitions = lock(&self.partitions);
+                let runs = partitions.values().flatten();
+                let segments: HashSet<Uuid> = runs.filter_map(|run| run.active_segment()).collect();
+                segments.len() as u64
+            };
+            self.sharers.count.store(count, Ordering::Relaxed);
+            self.sharers.counted_at_ms.store(now.max(1), Ordering::Relaxed);
+        }
+        let share = shared.cache.ahead_max() / self.sharers.count.load(Ordering::Relaxed).max(1);
+        share.saturating_sub(2 * chunk_size)
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Every change under a lock is whole in itself.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

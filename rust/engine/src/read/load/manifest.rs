@@ -1,0 +1,205 @@
+//! Manifests: from disk or from the store, into the cache.
+
+use std::sync::Arc;
+
+use alluvium_format::{FormatError, MANIFEST_BYTES_MAX, Manifest, SegmentMetadata, Uuid};
+use alluvium_store::{GetObject, Key};
+use bytes::{Bytes, BytesMut};
+use futures::StreamExt;
+
+use super::{DISK_READ_TIMEOUT, again_if_corrupt, keep_on_disk, limited, pieces::Pieces};
+use crate::{
+    Error, ErrorKind, Result,
+    block::Block,
+    cache::{CachedManifest, Entry, EntryKey, Lookup, Ticket},
+    completion::{blocking, contained},
+    instance::Shared,
+};
+
+/// Which segment a manifest must be of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    topic_id: Uuid,
+    partition: i32,
+    segment_id: Uuid,
+    start_offset: i64,
+}
+
+impl Identity {
+    /// Of a segment that Kafka names.
+    pub(crate) fn of(segment: &SegmentMetadata) -> Self {
+        Identity {
+            topic_id: segment.topic_id,
+            partition: segment.partition,
+            segment_id: segment.segment_id,
+            start_offset: segment.start_offset,
+        }
+    }
+
+    /// Of another segment of the same partition.
+    pub(in crate::read) fn sibling(segment: &SegmentMetadata, (start_offset, segment_id): (i64, Uuid)) -> Self {
+        Identity {
+            segment_id,
+            start_offset,
+            ..Self::of(segment)
+        }
+    }
+}
+
+/// A segment's manifest, out of the cache or loaded into it.
+///
+/// `expected_length` is that of its object, if known.
+///
+/// # Cancel safety
+/// Dropping it leaves the load running for the next who asks.
+pub(crate) async fn manifest(
+    shared: &Arc<Shared>,
+    key: &Key,
+    identity: Identity,
+    expected_length: Option<u64>,
+) -> Result<Arc<CachedManifest>> {
+    let load = match shared.cache.look_up(EntryKey::Manifest(identity.segment_id), 0) {
+        Lookup::Hit(entry) => return entry.manifest(),
+        Lookup::Loading(load) => load,
+        Lookup::Missing(ticket, load) => {
+            start_manifest_load(shared, key, identity, expected_length, ticket);
+            load
+        }
+    };
+    load.completion.finished().await?.manifest()
+}
+
+fn start_manifest_load(
+    shared: &Arc<Shared>,
+    key: &Key,
+    identity: Identity,
+    expected_length: Option<u64>,
+    ticket: Ticket,
+) {
+    let expected = expected_length.unwrap_or(MANIFEST_BYTES_USUAL).min(MANIFEST_BYTES_MAX);
+    let (instance, key) = (Arc::clone(shared), key.clone());
+    shared.spawn(async move {
+        let load = again_if_corrupt(|| load_manifest(&instance, &key, identity, expected));
+        let manifest = contained(limited(instance.config.fetch_timeout, load)).await;
+        ticket.fill(manifest.map(Entry::Manifest));
+    });
+}
+
+/// Length of a manifest when nobody has told it, as of a segment of some hundred megabytes. One that is longer costs a second request.
+const MANIFEST_BYTES_USUAL: u64 = 1 << 20;
+
+/// Memory of a manifest that is loaded, as a multiple of its object: compressed indexes are held in both forms. Kafka's get two to three
+/// times smaller.
+const MANIFEST_SWELL: u64 = 4;
+
+async fn load_manifest(
+    shared: &Arc<Shared>,
+    key: &Key,
+    identity: Identity,
+    mut expected_length: u64,
+) -> Result<Arc<CachedManifest>> {
+    let wrong = |error: Error| error.during(format_args!("manifest {key}"));
+    if let Some(manifest) = manifest_from_disk(shared, identity, expected_length).await {
+        return Ok(manifest);
+    }
+    let (object, mut reserved) = loop {
+        let reserved = shared.cache.reserve_apart(expected_length * MANIFEST_SWELL).await?;
+        let object = shared.fetch_store.get(key, None).await?;
+        if object.object_length > MANIFEST_BYTES_MAX {
+            let reason = format!(
+                "{key} has {} bytes, a manifest has at most {MANIFEST_BYTES_MAX}",
+                object.object_length
+            );
+            return Err(Error::new(ErrorKind::Corrupt, reason));
+        }
+        if object.object_length <= expected_length {
+            break (object, reserved);
+        }
+        expected_length = object.object_length;
+    };
+    let bytes = collect_manifest(object).await.map_err(wrong)?;
+    let length = bytes.len() as u64;
+    let announced = Manifest::announced_index_bytes(&bytes).map_err(|error| wrong(error.into()))?;
+    if length + announced > expected_length * MANIFEST_SWELL {
+        // Given back first: of two loads that held some and waited for more, neither would get on.
+        drop(reserved);
+        reserved = shared.cache.reserve_apart(length + announced).await?;
+    }
+    // Unwrapping a key takes milliseconds of computing.
+    let (instance, object) = (Arc::clone(shared), bytes.clone());
+    let decode = move || {
+        Ok(Manifest::decode(object, &instance.keys, |length| {
+            Block::new(length).ok()
+        })?)
+    };
+    let manifest = blocking(decode).await.map_err(wrong)?;
+    let found = manifest.segment();
+    if Identity::of(found) != identity {
+        return Err(Error::new(
+            ErrorKind::Corrupt,
+            format!("manifest {key} is that of {found}"),
+        ));
+    }
+    keep_on_disk(shared, EntryKey::Manifest(identity.segment_id), bytes);
+    Ok(CachedManifest::new(manifest, reserved.split(length + announced)))
+}
+
+/// A manifest that is on disk and as it should be.
+async fn manifest_from_disk(
+    shared: &Arc<Shared>,
+    identity: Identity,
+    expected_length: u64,
+) -> Option<Arc<CachedManifest>> {
+    let key = EntryKey::Manifest(identity.segment_id);
+    let disk = shared.disk().filter(|disk| disk.contains(&key))?;
+    let most = expected_length * MANIFEST_SWELL;
+    let turn = Arc::clone(&shared.disk_reads).try_acquire_owned().ok()?;
+    let mut reserved = shared.cache.reserve_apart(most).await.ok()?;
+    let instance = Arc::clone(shared);
+    let read = blocking(move || {
+        let _turn = turn;
+        let room = |length| (length as u64 <= most).then(|| Block::new(length).ok()).flatten();
+        let Some((object, length)) = disk.read(&key, None, room) else {
+            return Ok(None);
+        };
+        let object = Bytes::from_owner(object).slice(..length);
+        let needed = length as u64 + Manifest::announced_index_bytes(&object).unwrap_or(u64::MAX / 2);
+        // One that needs more memory than is usual is loaded the long way.
+        if needed > most {
+            return Ok(None);
+        }
+        match Manifest::decode(object, &instance.keys, |length| Block::new(length).ok()) {
+            Ok(manifest) if Identity::of(manifest.segment()) == identity => Ok(Some((manifest, needed))),
+            // Not the fault of the file.
+            Err(FormatError::NoDataKey { .. } | FormatError::NoRoom { .. }) => Ok(None),
+            _ => {
+                disk.remove(&key);
+                Ok(None)
+            }
+        }
+    });
+    let (manifest, needed) = limited(DISK_READ_TIMEOUT, read).await.ok().flatten()?;
+    Some(CachedManifest::new(manifest, reserved.split(needed)))
+}
+
+/// Takes a manifest in, once its first bytes say that it is one and as long as the object: a large object that is something else costs
+/// no memory.
+async fn collect_manifest(mut object: GetObject) -> Result<Bytes> {
+    let mut head = BytesMut::new();
+    while head.len() < Manifest::HEADER_BYTES
+        && let Some(piece) = object.body.next().await
+    {
+        head.extend_from_slice(&piece?);
+    }
+    Manifest::check_header(&head, object.object_length)?;
+    let length = usize::try_from(object.object_length).unwrap_or(usize::MAX);
+    let mut room = Block::new(length)?;
+    let head = futures::stream::iter([Ok(head.freeze())]);
+    let mut pieces = Pieces::new(head.chain(object.body).boxed());
+    let mut filled = 0;
+    while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
+        filled += pieces.read(rest).await?;
+    }
+    pieces.end().await?;
+    Ok(Bytes::from_owner(room))
+}

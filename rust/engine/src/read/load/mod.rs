@@ -1,0 +1,61 @@
+//! Loading manifests and chunks from the store into the cache.
+//!
+//! # Flow
+//! A miss becomes one ranged GET: of the chunk that is missed, and of those behind it that are loaded ahead ([`super::ahead`]). Each chunk is
+//! verified and filled into the cache as soon as its last byte is here, while the rest is still on its way.
+//!
+//! # Invariants
+//! * Memory is reserved before the request: whoever waits for it holds no connection and no turn that another load needs to end.
+//! * Nothing unverified gets into the cache.
+//!
+//! # Failure
+//! A chunk that somebody waits for fails with the reason; those behind it are given up without a word, and loaded again by whoever needs them.
+
+mod chunks;
+mod manifest;
+mod pieces;
+
+use std::{future::Future, time::Duration};
+
+use bytes::Bytes;
+
+pub(super) use chunks::{Claim, Memory, start_ahead_load, start_chunk_load, start_disk_load};
+pub(crate) use manifest::{Identity, manifest};
+
+use crate::{Error, ErrorKind, Result, cache::EntryKey, instance::Shared};
+
+/// Times that bytes with a wrong checksum are asked for again: damage on the way is cured by it, damage in the store is not.
+const REFETCHES_MAX: u32 = 1;
+
+/// Limit of a read from the disk tier; after it, the store is asked.
+const DISK_READ_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Keeps stored bytes, which are verified, on disk as well; nobody waits for it.
+pub(crate) fn keep_on_disk(shared: &Shared, key: EntryKey, stored: Bytes) {
+    if let Some(disk) = shared.disk() {
+        shared.spawn_blocking(move || disk.write(&key, &stored));
+    }
+}
+
+async fn limited<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(outcome) => outcome,
+        Err(_) => Err(Error::new(
+            ErrorKind::Timeout,
+            format!("nothing was loaded within {limit:?}"),
+        )),
+    }
+}
+
+async fn again_if_corrupt<T, Work: Future<Output = Result<T>>>(load: impl Fn() -> Work) -> Result<T> {
+    let mut refetches = 0;
+    loop {
+        match load().await {
+            Err(error) if error.kind() == ErrorKind::Corrupt && refetches < REFETCHES_MAX => {
+                tracing::warn!(%error, "bytes from the store are wrong, asking once more");
+                refetches += 1;
+            }
+            outcome => return outcome,
+        }
+    }
+}
