@@ -1,6 +1,7 @@
 //! Chunks: from disk or from the store, one or many with one request, into the cache.
 
 use std::{
+    future::Future,
     ops::{Range, RangeInclusive},
     sync::Arc,
     time::Duration,
@@ -9,7 +10,7 @@ use std::{
 use alluvium_format::{ChunkIndex, Codec, Crc32};
 use alluvium_store::{ErrorKind as StoreKind, StoreError};
 
-use super::{DISK_READ_TIMEOUT, REFETCHES_MAX, keep_on_disk, limited, pieces::Pieces};
+use super::{DISK_READ_TIMEOUT, again_if_corrupt, keep_on_disk, limited, pieces::Pieces};
 use crate::{
     Error, ErrorKind, Result,
     budget::{Budget, PooledBuffer, Reservation},
@@ -84,20 +85,14 @@ pub(in crate::read) fn start_chunk_load(
     let (instance, source, run) = (Arc::clone(shared), Arc::clone(source), Arc::clone(run));
     shared.spawn(async move {
         let limit = instance.config.fetch_timeout;
+        // Those behind come with the first request only.
         let mut ahead = Some(ahead);
-        let mut tries = 0;
-        let chunk = loop {
+        let chunk = again_if_corrupt(|| {
             let behind = ahead.take().unwrap_or_default();
             let load = load_missed(&instance, &source, index, behind, &run, &ticket);
-            let loaded = contained(limited(limit, load)).await;
-            match loaded {
-                Err(error) if error.kind() == ErrorKind::Corrupt && tries < REFETCHES_MAX => {
-                    tracing::warn!(%error, "bytes from the store are wrong, asking once more");
-                    tries += 1;
-                }
-                outcome => break outcome,
-            }
-        };
+            contained(limited(limit, load))
+        })
+        .await;
         ticket.fill(chunk);
     });
 }
@@ -109,12 +104,26 @@ pub(in crate::read) fn start_ahead_load(
     claims: Vec<Claim>,
     run: &Arc<Run>,
 ) {
-    let (instance, source, run) = (Arc::clone(shared), Arc::clone(source), Arc::clone(run));
+    spawn_ahead(shared, source, run, |instance, source, run| async move {
+        load_claims(&instance, &source, claims, &run).await
+    });
+}
+
+/// Runs what nobody waits for as a request of the run's. Its failure says nothing to anybody: whoever needs the chunks loads them.
+fn spawn_ahead<Work>(
+    shared: &Arc<Shared>,
+    source: &Arc<Source>,
+    run: &Arc<Run>,
+    work: impl FnOnce(Arc<Shared>, Arc<Source>, Arc<Run>) -> Work,
+) where
+    Work: Future<Output = Result<()>> + Send + 'static,
+{
     let running = run.begin_request();
+    let key = source.key.clone();
+    let work = work(Arc::clone(shared), Arc::clone(source), Arc::clone(run));
     shared.spawn(async move {
-        let load = contained(load_claims(&instance, &source, claims, &run)).await;
-        if let Err(error) = load {
-            tracing::debug!(key = %source.key, %error, "reading ahead failed");
+        if let Err(error) = contained(work).await {
+            tracing::debug!(%key, %error, "reading ahead failed");
         }
         drop(running);
     });
@@ -148,11 +157,8 @@ async fn chunk_from_disk(
         let _turn = turn;
         let key = source.chunk_key(index);
         let range = stored_range(&source, index)?;
-        let (reserved, mut reservation) = (memory.stored.bytes(), Some(memory.stored));
-        let room = |length| {
-            let buffer = instance.cache.buffer(length, reservation.take()?).ok()?;
-            Some(buffer.into_room())
-        };
+        let reserved = memory.stored.bytes();
+        let room = room_in(&instance, Some(memory.stored));
         let Some((bytes, _)) = disk.read(&key, Some(range.end - range.start), room) else {
             return Ok(None);
         };
@@ -208,14 +214,8 @@ async fn load_missed(
             tracing::debug!(key = %source.key, %error, "a body did not end behind its bytes");
         }
     } else {
-        let (instance, source, run) = (Arc::clone(shared), Arc::clone(source), Arc::clone(run));
-        let running = run.begin_request();
-        shared.spawn(async move {
-            let rest = contained(fill_claims(&instance, &source, behind, &run, pieces)).await;
-            if let Err(error) = rest {
-                tracing::debug!(key = %source.key, %error, "reading ahead failed");
-            }
-            drop(running);
+        spawn_ahead(shared, source, run, |instance, source, run| async move {
+            fill_claims(&instance, &source, behind, &run, pieces).await
         });
     }
     Ok(chunk)
@@ -368,13 +368,17 @@ async fn restore(
     .await
 }
 
-fn decode(shared: &Shared, source: &Source, index: ChunkIndex, stored: Stored) -> Result<Entry> {
-    let mut reservation = stored.decompressed;
-    let kept = reservation.as_ref().map_or(stored.reserved, Reservation::bytes);
-    let room = |length| {
+/// Gives the one room that `reservation` covers.
+fn room_in(shared: &Shared, mut reservation: Option<Reservation>) -> impl FnMut(usize) -> Option<PooledBuffer> {
+    move |length| {
         let buffer = shared.cache.buffer(length, reservation.take()?).ok()?;
         Some(buffer.into_room())
-    };
+    }
+}
+
+fn decode(shared: &Shared, source: &Source, index: ChunkIndex, stored: Stored) -> Result<Entry> {
+    let kept = stored.decompressed.as_ref().map_or(stored.reserved, Reservation::bytes);
+    let room = room_in(shared, stored.decompressed);
     match source.manifest.restore_chunk(index, stored.bytes, room) {
         Ok(chunk) => Ok(Entry::Chunk(chunk, kept)),
         Err(error) => Err(Error::from(error).during(format_args!("{}", source.key))),

@@ -47,7 +47,7 @@ async fn limited<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> R
     }
 }
 
-async fn again_if_corrupt<T, Work: Future<Output = Result<T>>>(load: impl Fn() -> Work) -> Result<T> {
+async fn again_if_corrupt<T, Work: Future<Output = Result<T>>>(mut load: impl FnMut() -> Work) -> Result<T> {
     let mut refetches = 0;
     loop {
         match load().await {
