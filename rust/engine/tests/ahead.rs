@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use std::sync::Arc;
+use std::{sync::Arc, thread, time::Duration};
 
 use alluvium_engine::Engine;
 use alluvium_format::Uuid;
@@ -29,6 +29,10 @@ struct Bench {
 
 impl Bench {
     fn new(sizes: &[u64], settings: &[(&str, &str)]) -> Self {
+        Self::with_partitions(sizes, settings, |_| 0)
+    }
+
+    fn with_partitions(sizes: &[u64], settings: &[(&str, &str)], partition: impl Fn(u64) -> i32) -> Self {
         let (server, source) = (server(), tempdir().unwrap());
         let writer = on_server(&server, &[]);
         let mut segments = Vec::new();
@@ -38,6 +42,7 @@ impl Bench {
             // Base offsets are a thousand apart, and each segment ends where the next begins.
             let mut segment = TestSegment::write(&directory, number, size).unwrap();
             segment.metadata.topic_id = Uuid::from_u64_pair(7, 7);
+            segment.metadata.partition = partition(number);
             copy(&writer, &segment).unwrap();
             let log = segment.log_bytes().unwrap();
             segments.push((segment, log));
@@ -173,4 +178,65 @@ fn what_is_on_its_way_for_readers_who_left_is_given_up() {
     // Whoever comes back finds the rest.
     let rest = read_segment(&bench.engine, &bench.segments[0].0, 4 * MIB..u64::MAX).unwrap();
     assert!(rest == bench.segments[0].1[4 * FETCH..]);
+}
+
+#[test]
+fn consumers_of_many_segments_share_the_memory_and_no_chunk_comes_twice() {
+    let memory = [("cache.memory.bytes", "33554432"), ("memory.budget.bytes", "100000000")];
+    let bench = Bench::with_partitions(&[32 * MIB; 6], &memory, |number| i32::try_from(number).unwrap());
+    let slow = FaultRule::new(Operation::GetObject, FaultAction::Delay { ms: 20 }).key_contains(".log");
+    bench.server.faults().set(vec![slow]).unwrap();
+    thread::scope(|threads| {
+        for segment in 0..bench.segments.len() {
+            let bench = &bench;
+            threads.spawn(move || bench.consume(segment));
+        }
+    });
+    assert!(metric(&bench.engine, "read_ahead", "requests_total") > 0);
+    let (bytes, size) = (bench.server.counters().bytes_out(), 6 * 32 * MIB);
+    assert!(bytes <= size + size / 50, "{bytes} bytes for {size}");
+    assert_idle(&bench.engine);
+}
+
+#[test]
+fn what_waits_for_memory_ends_when_its_reader_pauses_and_begins_again_with_him() {
+    let memory = [("cache.memory.bytes", "16777216"), ("memory.budget.bytes", "80000000")];
+    let bench = Bench::new(&[96 * MIB], &memory);
+    let slow = FaultRule::new(Operation::GetObject, FaultAction::Delay { ms: 20 }).key_contains(".log");
+    bench.server.faults().set(vec![slow]).unwrap();
+    let mut position = 0;
+    let waits = || metric(&bench.engine, "read_ahead", "memory_waits_total");
+    while waits() == 0 {
+        position = bench.fetch(0, position) - 4000;
+        if position > 24 * MIB {
+            thread::sleep(Duration::from_millis(300));
+        }
+        assert!(position < 64 * MIB, "nothing has waited for memory");
+    }
+    // As much as he may have is there or comes, and the rest waits with the store.
+    let share = 16 * (1 << 20);
+    assert!(soon(|| metric(&bench.engine, "read_ahead", "requests_running") == 0));
+    assert!(metric(&bench.engine, "read_ahead", "bytes") <= 16 * (1 << 20));
+    assert!(metric(&bench.engine, "read_ahead", "abandoned_total") > 0);
+    assert_idle(&bench.engine);
+    while position < 95 * MIB {
+        position = bench.fetch(0, position) - 4000;
+    }
+    assert_idle(&bench.engine);
+}
+
+#[test]
+fn consumers_who_come_by_the_same_end_cost_one_listing() {
+    let bench = Bench::new(&[20 * MIB, 4 * MIB], &[]);
+    for _ in 0..3 {
+        bench.consume(0);
+    }
+    assert!(soon(|| metric(&bench.engine, "read_ahead", "requests_running") == 0));
+    let lists = || bench.server.counters().requests(Operation::ListObjectsV2);
+    assert_eq!(lists(), 1);
+    // Where the next one is gone, it is looked for again.
+    delete(&bench.engine, &bench.segments[1].0, None).unwrap();
+    bench.consume(0);
+    assert!(soon(|| lists() == 2));
+    assert_idle(&bench.engine);
 }

@@ -24,6 +24,7 @@
 mod disk;
 mod entry;
 mod order;
+mod stock;
 mod ticket;
 
 use std::{
@@ -36,7 +37,10 @@ use std::{
 };
 
 use alluvium_format::{Manifest, Uuid};
-use tokio::time::Instant;
+use tokio::{
+    sync::{Notify, futures::Notified},
+    time::Instant,
+};
 
 use crate::{
     Error, Result,
@@ -46,7 +50,8 @@ use crate::{
 };
 pub(crate) use disk::{DiskCache, DiskMetrics};
 pub(crate) use entry::{CachedManifest, Entry, EntryKey, Load, Lookup};
-use order::{Evicted, Order};
+use order::{Evicted, Order, Taken};
+pub(crate) use stock::{Stock, Stocked};
 pub(crate) use ticket::Ticket;
 
 /// How long a corrupt entry is not asked for again.
@@ -73,6 +78,10 @@ pub(crate) struct Cache {
     capacity: u64,
     /// Loads that wait for memory.
     waiting: AtomicU64,
+    /// What is loaded ahead for all.
+    stock: Arc<Stock>,
+    /// That something was used, has gone, or is waited for now: who waits to load ahead looks again.
+    changed: Arc<Notify>,
     holders: Mutex<Vec<Weak<dyn Holder>>>,
     metrics: Arc<Metrics>,
 }
@@ -105,6 +114,8 @@ impl Cache {
             memory,
             capacity,
             waiting: AtomicU64::new(0),
+            stock: Arc::default(),
+            changed: Arc::default(),
             holders: Mutex::default(),
             metrics,
         })
@@ -120,7 +131,10 @@ impl Cache {
         if let Some(loading) = state.loads.get_mut(&key) {
             // Joined: no request of its own, so it counts as a hit.
             self.metrics.cache_hits.add(1);
-            loading.place.get_or_insert(place);
+            if loading.place.is_none() {
+                loading.place = Some(place);
+                self.changed.notify_waiters();
+            }
             return Lookup::Loading(loading.load.clone());
         }
         if let Some(error) = state.known_corrupt(&key) {
@@ -160,6 +174,7 @@ impl Cache {
             cache: Arc::clone(self),
             key,
             load,
+            stocked: None,
         }
     }
 
@@ -184,7 +199,7 @@ impl Cache {
     pub(crate) fn keep(&self, manifest: Manifest) {
         let key = EntryKey::Manifest(manifest.segment().segment_id);
         let bytes = manifest.memory_bytes();
-        let Some(reservation) = self.try_reserve_ahead(bytes) else {
+        let Some(reservation) = self.try_reserve(bytes, Order::evict_lightly) else {
             return;
         };
         self.memory.fit();
@@ -193,7 +208,7 @@ impl Cache {
             let mut state = self.lock();
             // A load under way may be of what was there before.
             state.loads.remove(&key);
-            self.insert(&mut state, key, entry, Some(0))
+            self.insert(&mut state, key, entry, Taken::At(0))
         };
         drop(dropped);
     }
@@ -228,14 +243,8 @@ impl Cache {
     /// # Errors
     /// As [`Budget::reserve`].
     pub(crate) async fn reserve(&self, bytes: u64) -> Result<Reservation> {
-        // Where others wait, what is evicted is theirs: then it is done slowly, below.
-        while self.waiting.load(Ordering::Relaxed) == 0 {
-            if let Some(reservation) = self.memory.budget().try_reserve(bytes) {
-                return Ok(reservation);
-            }
-            if !self.evict_one(Order::evict) {
-                break;
-            }
+        if let Some(reservation) = self.try_reserve_wanted(bytes) {
+            return Ok(reservation);
         }
         let _waiting = Waiting::new(&self.waiting);
         let reserving = self.memory.budget().reserve(bytes);
@@ -259,19 +268,49 @@ impl Cache {
         Ok(reservation)
     }
 
-    /// Takes memory for something that nobody waits for, if there is any.
-    pub(crate) fn try_reserve_ahead(&self, bytes: u64) -> Option<Reservation> {
+    /// Takes memory for something that somebody waits for, if it can be had at once.
+    pub(crate) fn try_reserve_wanted(&self, bytes: u64) -> Option<Reservation> {
+        self.try_reserve(bytes, Order::evict)
+    }
+
+    /// Takes memory for something that nobody waits for, if there is any: as a part of `stock`, which may have `stock_max` bytes, and of what
+    /// can be loaded ahead in all.
+    pub(crate) fn try_reserve_ahead(
+        &self,
+        bytes: u64,
+        stock: &Arc<Stock>,
+        stock_max: u64,
+    ) -> Option<(Reservation, Stocked)> {
         loop {
+            let all = (&self.stock, self.ahead_max());
+            if let Some(stocked) = Stocked::new((stock, stock_max), all, bytes, &self.changed) {
+                let reservation = self.try_reserve(bytes, Order::evict_lightly)?;
+                return Some((reservation, stocked));
+            }
+            if !self.evict_one(Order::evict_forgotten) {
+                return None;
+            }
+        }
+    }
+
+    fn try_reserve(&self, bytes: u64, choose: fn(&mut Order) -> Option<Evicted>) -> Option<Reservation> {
+        loop {
+            // What is evicted is for those who wait.
             if self.waiting.load(Ordering::Relaxed) > 0 {
                 return None;
             }
             if let Some(reservation) = self.memory.budget().try_reserve(bytes) {
                 return Some(reservation);
             }
-            if !self.evict_one(Order::evict_lightly) {
+            if !self.evict_one(choose) {
                 return None;
             }
         }
+    }
+
+    /// Ends when there may be memory for something to be loaded ahead, or somebody waits for it.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        self.changed.notified()
     }
 
     /// A buffer for what `reservation` covers.
@@ -282,11 +321,11 @@ impl Cache {
         self.memory.take(bytes, reservation)
     }
 
-    /// Most bytes that can be loaded ahead at a time: what is used again stays, and so does a part for what readers wait for.
+    /// Most bytes that can be loaded ahead at a time: what is used again stays, and so does a part for what readers wait for and have just read.
     pub(crate) fn ahead_max(&self) -> u64 {
         let kept = self.lock().order.kept_bytes();
-        let total = self.memory.budget().total();
-        self.capacity.min(total - total / 16).saturating_sub(kept)
+        let most = self.capacity.min(self.memory.budget().total());
+        (most - most / 16).saturating_sub(kept)
     }
 
     /// Asks `holder` from now on to let go when memory is short.
@@ -322,17 +361,16 @@ impl Cache {
     }
 
     /// Takes an entry in; what had to go for it is to be dropped after the lock.
-    fn insert(&self, state: &mut State, key: EntryKey, entry: Entry, place: Option<u64>) -> Vec<Evicted> {
+    fn insert(&self, state: &mut State, key: EntryKey, entry: Entry, taken: Taken) -> Vec<Evicted> {
         let bytes = entry.bytes();
         let mut evicted = Vec::new();
         if bytes <= self.capacity {
-            evicted.extend(state.order.insert(key, entry, bytes, place));
             // What was loaded ahead takes no more than what a load ahead may.
-            let choose = if place.is_some() {
-                Order::evict
-            } else {
-                Order::evict_lightly
+            let choose = match taken {
+                Taken::At(_) => Order::evict,
+                Taken::Ahead(_) => Order::evict_lightly,
             };
+            evicted.extend(state.order.insert(key, entry, bytes, taken));
             while state.order.bytes() > self.capacity {
                 match choose(&mut state.order).or_else(|| state.order.remove(&key)) {
                     Some(next) => evicted.push(next),
@@ -368,6 +406,11 @@ impl Cache {
     /// Bytes of entries.
     pub(crate) fn bytes(&self) -> u64 {
         self.lock().order.bytes()
+    }
+
+    /// Bytes loaded ahead, or being loaded, that nobody has used.
+    pub(crate) fn ahead_bytes(&self) -> u64 {
+        self.stock.bytes()
     }
 
     /// Number of entries.

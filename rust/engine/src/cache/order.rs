@@ -18,7 +18,7 @@ use alluvium_format::Uuid;
 use lru::LruCache;
 use tokio::time::Instant;
 
-use super::{Entry, EntryKey};
+use super::{Entry, EntryKey, Stocked};
 
 /// How long something that was loaded ahead waits for its reader before it goes first.
 const AHEAD_KEPT: Duration = Duration::from_secs(10);
@@ -49,6 +49,17 @@ struct Slot {
     since: Instant,
     /// Where in the segment it was last asked for.
     place: u64,
+    /// In the list of those loaded ahead: whose it is.
+    stocked: Option<Stocked>,
+}
+
+/// How an entry comes in.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// Used at this place.
+    At(u64),
+    /// Loaded ahead.
+    Ahead(Option<Stocked>),
 }
 
 impl List {
@@ -90,19 +101,19 @@ impl Order {
         }
     }
 
-    /// Takes an entry in: as used at `place`, or as loaded ahead. What it replaces is given back.
-    pub(super) fn insert(&mut self, key: EntryKey, entry: Entry, bytes: u64, place: Option<u64>) -> Option<Evicted> {
+    /// Takes an entry in. What it replaces is given back.
+    pub(super) fn insert(&mut self, key: EntryKey, entry: Entry, bytes: u64, taken: Taken) -> Option<Evicted> {
         let replaced = self.remove(&key);
+        let (list, place, stocked) = match taken {
+            Taken::At(place) => (&mut self.once, place, None),
+            Taken::Ahead(stocked) => (&mut self.ahead, 0, stocked),
+        };
         let slot = Slot {
             entry,
             bytes,
             since: Instant::now(),
-            place: place.unwrap_or(0),
-        };
-        let list = if place.is_some() {
-            &mut self.once
-        } else {
-            &mut self.ahead
+            place,
+            stocked,
         };
         list.put(key, slot);
         replaced
@@ -127,6 +138,7 @@ impl Order {
         let mut slot = self.ahead.pop(key)?;
         slot.place = place;
         slot.since = Instant::now();
+        slot.stocked = None;
         let entry = slot.entry.clone();
         self.once.put(*key, slot);
         Some(entry)
@@ -182,15 +194,17 @@ impl Order {
 
     /// The same for something that nobody waits for: neither what is used again goes for it, nor what another reader is about to use.
     pub(super) fn evict_lightly(&mut self) -> Option<Evicted> {
-        let forgotten = self
-            .ahead
-            .slots
-            .peek_lru()
-            .is_some_and(|(_, slot)| slot.since.elapsed() > AHEAD_KEPT);
-        if forgotten {
-            return self.ahead.pop_oldest().map(|slot| Evicted::of(slot, true));
+        self.evict_forgotten()
+            .or_else(|| self.once.pop_oldest().map(|slot| Evicted::of(slot, false)))
+    }
+
+    /// Takes out what was loaded ahead long ago.
+    pub(super) fn evict_forgotten(&mut self) -> Option<Evicted> {
+        let (_, oldest) = self.ahead.slots.peek_lru()?;
+        if oldest.since.elapsed() <= AHEAD_KEPT {
+            return None;
         }
-        self.once.pop_oldest().map(|slot| Evicted::of(slot, false))
+        self.ahead.pop_oldest().map(|slot| Evicted::of(slot, true))
     }
 
     /// Bytes of all entries.

@@ -159,10 +159,12 @@ async fn a_segment_read_from_end_to_end_does_not_push_out_what_is_used_again() {
 
 #[tokio::test]
 async fn what_is_loaded_ahead_waits_for_its_reader_and_takes_nothing_from_others() {
-    let cache = cache(4, 4);
+    let cache = cache(5, 5);
+    let stock = Arc::default();
     let ahead = |index| {
-        let ticket = cache.claim_ahead(key(index))?;
-        let reservation = cache.try_reserve_ahead(PAGE)?;
+        let mut ticket = cache.claim_ahead(key(index))?;
+        let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &stock, u64::MAX)?;
+        ticket.stock(stocked);
         ticket.fill(Ok(in_page(&cache, reservation, 9)));
         Some(())
     };
@@ -172,11 +174,12 @@ async fn what_is_loaded_ahead_waits_for_its_reader_and_takes_nothing_from_others
     read(&cache, 50).await;
     read(&cache, 51).await;
     assert!(ahead(2).is_some() && ahead(3).is_some());
-    assert!(ahead(4).is_none(), "what a reader is about to use does not go for it");
-    assert_eq!(cache.loads_running(), 0);
     assert!(matches!(cache.look_up(key(50), 0), Lookup::Missing(..)));
+    assert!(ahead(4).is_none(), "a part is for what readers wait for");
+    assert_eq!(cache.loads_running(), 0);
     // For somebody who waits it does go, the oldest first.
-    read(&cache, 60).await;
+    let held = cache.reserve(2 * PAGE).await.unwrap();
+    drop(held);
     assert!(matches!(cache.look_up(key(0), 0), Lookup::Missing(..)));
     assert!(matches!(cache.look_up(key(1), 0), Lookup::Hit(_)));
     assert_eq!(cache.metrics.cache_unused_evictions.get(), 1);
@@ -185,8 +188,9 @@ async fn what_is_loaded_ahead_waits_for_its_reader_and_takes_nothing_from_others
 #[tokio::test(start_paused = true)]
 async fn what_was_loaded_ahead_and_forgotten_goes_first() {
     let cache = cache(2, 2);
-    let ticket = cache.claim_ahead(key(0)).unwrap();
-    let reservation = cache.try_reserve_ahead(PAGE).unwrap();
+    let mut ticket = cache.claim_ahead(key(0)).unwrap();
+    let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &Arc::default(), PAGE).unwrap();
+    ticket.stock(stocked);
     ticket.fill(Ok(in_page(&cache, reservation, 9)));
     read(&cache, 1).await;
     tokio::time::advance(Duration::from_secs(11)).await;
@@ -228,10 +232,10 @@ async fn memory_that_readers_hold_counts_and_comes_back_when_it_is_short() {
     holders.iter().for_each(|holder| cache.watch(Arc::downgrade(holder)));
     cache.purge(segment());
     assert_eq!((cache.bytes(), cache.load_bytes()), (0, 2 * PAGE));
-    assert!(cache.try_reserve_ahead(PAGE).is_none());
+    assert!(cache.try_reserve_ahead(PAGE, &Arc::default(), PAGE).is_none());
     let reservation = cache.reserve(2 * PAGE).await.unwrap();
     assert!(keepers.iter().all(|keeper| lock(&keeper.0).is_none()));
-    assert!(cache.try_reserve_ahead(PAGE).is_none());
+    assert!(cache.try_reserve_ahead(PAGE, &Arc::default(), PAGE).is_none());
     drop(reservation);
     assert_eq!(cache.load_bytes(), 0);
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Cache, Entry, EntryKey, Load, Loading};
+use super::{Cache, Entry, EntryKey, Load, Loading, Stocked, order::Taken};
 use crate::{Error, ErrorKind, Result};
 
 /// The duty to load an entry. Dropping it fails the load.
@@ -11,6 +11,8 @@ pub(crate) struct Ticket {
     pub(super) cache: Arc<Cache>,
     pub(super) key: EntryKey,
     pub(super) load: Load,
+    /// Of what is loaded ahead: whose it is.
+    pub(super) stocked: Option<Stocked>,
 }
 
 impl Ticket {
@@ -30,12 +32,17 @@ impl Ticket {
         Arc::ptr_eq(&loading.load.completion, &self.load.completion).then(|| look(loading))
     }
 
+    /// Counts the entry as a part of a stock until it is used.
+    pub(crate) fn stock(&mut self, stocked: Stocked) {
+        self.stocked = Some(stocked);
+    }
+
     /// Ends the load: the entry is here before anybody who waited goes on.
-    pub(crate) fn fill(self, result: Result<Entry>) {
+    pub(crate) fn fill(mut self, result: Result<Entry>) {
         self.end(result);
     }
 
-    fn end(&self, result: Result<Entry>) {
+    fn end(&mut self, result: Result<Entry>) {
         if let Err(error) = &result
             && !self.load.is_ahead
         {
@@ -49,7 +56,18 @@ impl Ticket {
                     let place = loading.place;
                     state.loads.remove(&self.key);
                     match &result {
-                        Ok(entry) => self.cache.insert(&mut state, self.key, entry.clone(), place),
+                        Ok(entry) => {
+                            let taken = match (place, self.stocked.take()) {
+                                (Some(place), _) => Taken::At(place),
+                                (None, mut stocked) => {
+                                    if let Some(stocked) = &mut stocked {
+                                        stocked.shrink_to(entry.bytes());
+                                    }
+                                    Taken::Ahead(stocked)
+                                }
+                            };
+                            self.cache.insert(&mut state, self.key, entry.clone(), taken)
+                        }
                         Err(error) => {
                             if error.kind() == ErrorKind::Corrupt && !self.load.is_ahead {
                                 state.remember_corrupt(self.key, error);

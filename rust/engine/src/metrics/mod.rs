@@ -121,6 +121,7 @@ pub(crate) struct Metrics {
     pub(crate) ahead_requests: Counter,
     pub(crate) ahead_chunks: Counter,
     pub(crate) ahead_abandoned: Counter,
+    pub(crate) ahead_memory_waits: Counter,
     pub(crate) disk: Arc<DiskMetrics>,
     pub(crate) store: Arc<StoreMetrics>,
 }
@@ -143,6 +144,7 @@ impl Metrics {
             ahead_requests: Counter::default(),
             ahead_chunks: Counter::default(),
             ahead_abandoned: Counter::default(),
+            ahead_memory_waits: Counter::default(),
             disk: Arc::default(),
             store,
         }

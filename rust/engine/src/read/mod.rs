@@ -33,6 +33,10 @@ pub(crate) struct Source {
 }
 
 impl Source {
+    fn chunk_size(&self) -> u64 {
+        self.manifest.chunks().chunk_size().bytes()
+    }
+
     fn chunk_key(&self, index: ChunkIndex) -> EntryKey {
         EntryKey::Chunk(self.manifest.segment().segment_id, index)
     }

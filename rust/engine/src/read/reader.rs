@@ -5,6 +5,7 @@
 //! * A chunk that a stream holds between two reads is let go when memory is short, and looked up again.
 
 use std::{
+    collections::VecDeque,
     fmt,
     ops::Range,
     sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak},
@@ -242,7 +243,7 @@ impl Reader {
                 run.waits();
                 let is_on_disk = self.shared.disk().is_some_and(|disk| disk.contains(&key));
                 let behind = if is_on_disk {
-                    Vec::new()
+                    VecDeque::new()
                 } else {
                     run.claim_behind(&self.shared, source, index)
                 };

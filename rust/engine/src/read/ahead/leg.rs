@@ -1,23 +1,19 @@
-//! A segment on the way of a run: its chunks, and the segment behind it.
+//! A segment on the way of a run, and its chunks.
 
-use std::sync::Arc;
+use std::{collections::VecDeque, sync::Arc};
 
-use alluvium_format::{ChunkIndex, SegmentKeys, Uuid};
+use alluvium_format::{ChunkIndex, Uuid};
 use alluvium_store::Key;
 
 use super::Run;
 use crate::{
-    Result,
     cache::EntryKey,
     instance::Shared,
     read::{
         Source,
-        load::{self, Claim, Identity, Memory, start_disk_load},
+        load::{Claim, Memory, start_disk_load},
     },
 };
-
-/// Segments looked for behind one: with duplicates, which are normal after a change of leader, the one that follows is among them.
-const SIBLINGS_LISTED: u32 = 16;
 
 /// A segment on the way of a run. Holds no manifest: it takes memory, and runs are remembered for long.
 #[derive(Clone, Debug)]
@@ -80,16 +76,23 @@ impl Leg {
 pub(super) struct Claimed {
     pub(super) count: u32,
     /// Those that one request will bring. Those before them are being read from disk.
-    pub(super) of_store: Vec<Claim>,
+    pub(super) of_store: VecDeque<Claim>,
 }
 
-/// Claims up to `wanted` chunks from `first` on that nobody has or loads, as far as there is memory for them.
-pub(super) fn claim(shared: &Arc<Shared>, source: &Arc<Source>, first: u32, wanted: u64, run: &Arc<Run>) -> Claimed {
+/// Claims up to `wanted` chunks from `first` on that nobody has or loads; those on disk as far as there is memory for them.
+pub(super) fn claim(
+    shared: &Arc<Shared>,
+    source: &Arc<Source>,
+    first: u32,
+    wanted: u64,
+    run: &Arc<Run>,
+    share: u64,
+) -> Claimed {
     let chunk_count = source.manifest.chunks().chunks().len() as u64;
     let end = u64::from(first).saturating_add(wanted).min(chunk_count);
     let mut claimed = Claimed {
         count: 0,
-        of_store: Vec::new(),
+        of_store: VecDeque::new(),
     };
     for index in u64::from(first)..end {
         let index = ChunkIndex(u32::try_from(index).unwrap_or(u32::MAX));
@@ -98,59 +101,19 @@ pub(super) fn claim(shared: &Arc<Shared>, source: &Arc<Source>, first: u32, want
         if is_on_disk && !claimed.of_store.is_empty() {
             break;
         }
-        // The ticket first: it costs nothing, and memory may have to be made.
         let Some(ticket) = shared.cache.claim_ahead(key) else {
             break;
         };
-        let Some(memory) = Memory::ahead(shared, source, index) else {
-            break;
-        };
-        let claim = Claim { index, ticket, memory };
-        claimed.count += 1;
+        let mut claim = Claim { index, ticket };
         if is_on_disk {
-            start_disk_load(shared, source, claim, run);
+            let Some(memory) = Memory::ahead(shared, source, &mut claim, run, share) else {
+                break;
+            };
+            start_disk_load(shared, source, claim, memory, run);
         } else {
-            claimed.of_store.push(claim);
+            claimed.of_store.push_back(claim);
         }
+        claimed.count += 1;
     }
     claimed
-}
-
-/// The segment that goes on where this one ends: of those that begin in it or just behind it, the one that begins last, since others of
-/// them are duplicates.
-pub(super) async fn next_segment(shared: &Arc<Shared>, source: &Source) -> Result<Option<Source>> {
-    let segment = source.manifest.segment();
-    let Some((folder, _)) = source.key.as_str().rsplit_once('/') else {
-        return Ok(None);
-    };
-    let folder = format!("{folder}/");
-    let page = shared
-        .fetch_store
-        .list(&folder, Some(source.key.as_str()), 2 * SIBLINGS_LISTED)
-        .await?;
-    let leg = Leg::of(source);
-    let follows = page
-        .objects
-        .iter()
-        .filter_map(|object| Some((SegmentKeys::of_manifest(&folder, &object.key)?, object)))
-        .filter(|((offset, _), _)| leg.goes_on_at(*offset))
-        .max_by_key(|((offset, _), _)| *offset);
-    let Some((found, object)) = follows else {
-        return Ok(None);
-    };
-    let stem = object.key.strip_suffix(".manifest").unwrap_or(&object.key);
-    let (Ok(manifest_key), Ok(key)) = (Key::new(object.key.clone()), Key::new(format!("{stem}.log"))) else {
-        return Ok(None);
-    };
-    let manifest = load::manifest(
-        shared,
-        &manifest_key,
-        Identity::sibling(segment, found),
-        Some(object.length),
-    )
-    .await?;
-    Ok(Some(Source {
-        key,
-        manifest: manifest.without_indexes(),
-    }))
 }

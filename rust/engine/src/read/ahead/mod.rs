@@ -22,18 +22,21 @@
 
 mod leg;
 mod run;
+mod successor;
 
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
 };
 
 use alluvium_format::Uuid;
 
+use leg::Leg;
 pub(super) use run::Run;
+use successor::Successors;
 
 use super::Source;
 use crate::{instance::Shared, metrics::Gauge};
@@ -50,26 +53,28 @@ type Partition = (Uuid, i32);
 #[derive(Debug)]
 pub(crate) struct Ahead {
     partitions: Mutex<HashMap<Partition, Vec<Arc<Run>>>>,
+    successors: Successors,
     sharers: Sharers,
     requests: Arc<Gauge>,
 }
 
-/// How many segments are read in sequence and share the memory, counted now and then: what consumers of one segment read ahead serves all of
-/// them.
+/// Runs that read ahead and share the memory.
 #[derive(Debug, Default)]
 struct Sharers {
+    runs: Mutex<Vec<Weak<Run>>>,
     count: AtomicU64,
     counted_at_ms: AtomicU64,
 }
 
 /// How long a count of the sharers is good.
-const SHARERS_COUNTED_MS: u64 = 200;
+const SHARERS_COUNTED_MS: u64 = 10;
 
 impl Ahead {
     /// No run yet.
     pub(crate) fn new() -> Self {
         Ahead {
             partitions: Mutex::default(),
+            successors: Successors::new(),
             sharers: Sharers::default(),
             requests: Arc::default(),
         }
@@ -103,6 +108,7 @@ impl Ahead {
 
     /// Forgets what leads to a segment that is deleted.
     pub(crate) fn purge(&self, partition: Partition, segment_id: Uuid) {
+        self.successors.purge(segment_id);
         let mut partitions = lock(&self.partitions);
         if let Some(runs) = partitions.get_mut(&partition) {
             runs.retain(|run| !run.leads_to(segment_id));
@@ -113,22 +119,31 @@ impl Ahead {
     }
 
     /// Bytes that a run may have in front of it, besides the chunk that its reader holds and the one before, where a batch can begin that he
-    /// asks for again.
+    /// asks for again. What consumers of one segment read ahead serves all of them, so that they have one share.
     pub(super) fn share(&self, shared: &Shared, chunk_size: u64) -> u64 {
-        let now = shared.metrics.clock.now_ms();
-        let counted_at = self.sharers.counted_at_ms.load(Ordering::Relaxed);
-        if now.saturating_sub(counted_at) >= SHARERS_COUNTED_MS || counted_at == 0 {
-            let count = {
-                let partitions = lock(&self.partitions);
-                let runs = partitions.values().flatten();
-                let segments: HashSet<Uuid> = runs.filter_map(|run| run.active_segment()).collect();
-                segments.len() as u64
-            };
-            self.sharers.count.store(count, Ordering::Relaxed);
-            self.sharers.counted_at_ms.store(now.max(1), Ordering::Relaxed);
-        }
-        let share = shared.cache.ahead_max() / self.sharers.count.load(Ordering::Relaxed).max(1);
+        let share = shared.cache.ahead_max() / self.sharers.count(shared.metrics.clock.now_ms());
         share.saturating_sub(2 * chunk_size)
+    }
+}
+
+impl Sharers {
+    fn add(&self, run: &Arc<Run>) {
+        let mut runs = lock(&self.runs);
+        runs.push(Arc::downgrade(run));
+        // Counted again for the next who asks.
+        self.counted_at_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// Segments that are read in sequence, at least one.
+    fn count(&self, now_ms: u64) -> u64 {
+        let counted_at = self.counted_at_ms.load(Ordering::Relaxed);
+        if counted_at == 0 || now_ms.saturating_sub(counted_at) >= SHARERS_COUNTED_MS {
+            let mut segments = HashSet::new();
+            lock(&self.runs).retain(|run| run.upgrade().is_some_and(|run| run.stays_sharer(&mut segments)));
+            self.count.store(segments.len() as u64, Ordering::Relaxed);
+            self.counted_at_ms.store(now_ms.max(1), Ordering::Relaxed);
+        }
+        self.count.load(Ordering::Relaxed).max(1)
     }
 }
 

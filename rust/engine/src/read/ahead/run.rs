@@ -1,6 +1,7 @@
 //! Streams that continue each other, and what is loaded in front of them.
 
 use std::{
+    collections::{BTreeSet, HashSet, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
@@ -11,10 +12,11 @@ use std::{
 use alluvium_format::{ChunkIndex, PlainPosition, Uuid};
 
 use super::{
-    leg::{Leg, claim, next_segment},
+    leg::{Leg, claim},
     lock,
 };
 use crate::{
+    cache::Stock,
     clock::Clock,
     instance::Shared,
     metrics::{Gauge, GaugeGuard},
@@ -33,8 +35,15 @@ const WINDOW_FIRST: u64 = REQUEST_BYTES;
 /// Up to this the window grows without anybody having waited, so that requests get their full size.
 const WINDOW_GROWN: u64 = 2 * REQUEST_BYTES;
 
-/// Most requests that a run has on their way.
-const REQUESTS_MAX: i64 = 8;
+/// Bytes in front of a reader, as a multiple of what he has read in sequence: whoever stops soon has not cost much.
+const AHEAD_OF_READ: u64 = 16;
+
+/// Most requests that a run has on their way. One connection brings 80 to 100 MiB/s from many stores, so that these are enough for 10 Gbit/s.
+const REQUESTS_MAX: i64 = 12;
+
+/// What is asked for in front of a fast reader, as a multiple of what he may have in memory: while he takes what comes first, what comes later
+/// is in the middle of its way.
+const ASKED_FOR: u64 = 2;
 
 /// Requests that must be possible beside one ahead.
 const PLACES_LEFT: usize = 2;
@@ -48,7 +57,10 @@ const NEAR: u64 = 128 << 10;
 
 /// What shows that a run goes on: a stream that begins near its end counts twice, one that only can be meant to once. Of random reads all over a
 /// segment, one in seven begins within [`OVERLAP`] of the end of some other.
-const CONTINUED_MIN: u32 = 4;
+const CONTINUED_MIN: u32 = 2 * CONTINUED_NEAR;
+
+/// What a stream counts that begins near the end of a run.
+const CONTINUED_NEAR: u32 = 2;
 
 /// Bytes read in one stream that show the same.
 const READ_IN_ONE_STREAM_MIN: u64 = 2 << 20;
@@ -67,7 +79,13 @@ pub(in crate::read) struct Run {
     used_at_ms: AtomicU64,
     own_requests: Arc<Gauge>,
     all_requests: Arc<Gauge>,
+    stock: Arc<Stock>,
+    /// Requests that wait for memory, by the chunk that they want it for.
+    awaiting: Mutex<BTreeSet<Place>>,
 }
+
+/// A chunk, in the order of reading: its segment's start offset, and its index.
+type Place = (i64, u32);
 
 #[derive(Debug)]
 struct RunState {
@@ -75,9 +93,13 @@ struct RunState {
     /// End of what was read.
     position: u64,
     continued: u32,
+    /// Bytes that were read in sequence.
+    read: u64,
     window: u64,
     /// Whether a reader has waited since the last request.
     waited: bool,
+    /// Whether it is counted among those who share the memory.
+    is_sharer: bool,
     next: Next,
 }
 
@@ -88,6 +110,26 @@ enum Next {
     LookedFor,
     Found(Leg),
     None,
+}
+
+/// A turn among the requests of a run that wait for memory: what is read first gets it first.
+#[derive(Debug)]
+pub(in crate::read) struct Turn {
+    run: Arc<Run>,
+    place: Place,
+}
+
+impl Turn {
+    /// Whether no earlier one waits.
+    pub(in crate::read) fn is_first(&self) -> bool {
+        lock(&self.run.awaiting).first() == Some(&self.place)
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        lock(&self.run.awaiting).remove(&self.place);
+    }
 }
 
 /// A request of a run that is on its way.
@@ -104,15 +146,20 @@ impl Run {
             state: Mutex::new(RunState {
                 leg: Leg::of(source),
                 position,
-                continued: 0,
+                // Nobody gets to the very begin of a segment by chance.
+                continued: if position == 0 { CONTINUED_NEAR } else { 0 },
+                read: 0,
                 window: WINDOW_FIRST,
                 waited: false,
+                is_sharer: false,
                 next: Next::NotLookedFor,
             }),
             clock,
             used_at_ms: AtomicU64::new(clock.now_ms()),
             own_requests: Arc::default(),
             all_requests: Arc::clone(all_requests),
+            stock: Arc::default(),
+            awaiting: Mutex::default(),
         })
     }
 
@@ -131,10 +178,14 @@ impl Run {
         self.rested() > FORGOTTEN
     }
 
-    /// The segment in which it reads ahead now.
-    pub(super) fn active_segment(&self) -> Option<Uuid> {
-        let state = self.lock();
-        (self.rested() < RESTING && state.is_sequential()).then_some(state.leg.segment_id)
+    /// Adds the segment in which it reads ahead now. Whether it does: if not, it is no sharer until it begins again.
+    pub(super) fn stays_sharer(&self, segments: &mut HashSet<Uuid>) -> bool {
+        let mut state = self.lock();
+        state.is_sharer = self.rested() < RESTING && !state.is_at_end();
+        if state.is_sharer {
+            segments.insert(state.leg.segment_id);
+        }
+        state.is_sharer
     }
 
     /// Notes a request on its way until the guard is dropped.
@@ -145,6 +196,30 @@ impl Run {
         }
     }
 
+    /// What is in front of its readers.
+    pub(in crate::read) fn stock(&self) -> &Arc<Stock> {
+        &self.stock
+    }
+
+    /// Waits for memory for a chunk until the turn is dropped.
+    pub(in crate::read) fn await_memory(self: &Arc<Self>, source: &Source, chunk: ChunkIndex) -> Turn {
+        let place = (source.manifest.segment().start_offset, chunk.0);
+        lock(&self.awaiting).insert(place);
+        Turn {
+            run: Arc::clone(self),
+            place,
+        }
+    }
+
+    /// Notes that a request was given up from a chunk on, since the readers are slower than was thought.
+    pub(in crate::read) fn gave_up(&self, source: &Source, chunk: ChunkIndex) {
+        let mut state = self.lock();
+        state.window = state.window.min(WINDOW_GROWN);
+        if state.is_at(source) {
+            state.leg.next = state.leg.next.min(chunk.0);
+        }
+    }
+
     /// Whether a stream that begins there goes on where this run is; if so, it moves there.
     pub(super) fn continues(&self, source: &Arc<Source>, position: u64) -> bool {
         let mut state = self.lock();
@@ -152,7 +227,11 @@ impl Run {
         if state.is_at(source) {
             let goes_on = position <= state.position && position + OVERLAP >= state.position;
             if goes_on {
-                let weight = if position + NEAR >= state.position { 2 } else { 1 };
+                let weight = if position + NEAR >= state.position {
+                    CONTINUED_NEAR
+                } else {
+                    1
+                };
                 state.continued = state.continued.saturating_add(weight);
             }
             return goes_on;
@@ -183,6 +262,7 @@ impl Run {
         if !state.is_at(source) {
             return;
         }
+        state.read += position.saturating_sub(state.position);
         state.position = state.position.max(position);
         if read_in_stream >= READ_IN_ONE_STREAM_MIN {
             state.continued = state.continued.max(CONTINUED_MIN);
@@ -200,17 +280,17 @@ impl Run {
         shared: &Arc<Shared>,
         source: &Arc<Source>,
         missed: ChunkIndex,
-    ) -> Vec<Claim> {
-        let chunk_size = source.manifest.chunks().chunk_size().bytes();
+    ) -> VecDeque<Claim> {
+        let chunk_size = source.chunk_size();
         let share = shared.ahead.share(shared, chunk_size);
         let mut state = self.lock();
         if !state.is_sequential() || !state.is_at(source) {
-            return Vec::new();
+            return VecDeque::new();
         }
         state.grow();
         let request = REQUEST_BYTES.min(state.window).min(share);
         let wanted = (request / chunk_size).saturating_sub(1);
-        let claimed = claim(shared, source, missed.0 + 1, wanted, self);
+        let claimed = claim(shared, source, missed.0 + 1, wanted, self, share);
         state.leg.next = state.leg.next.max(missed.0 + 1 + claimed.count);
         claimed.of_store
     }
@@ -218,19 +298,24 @@ impl Run {
     /// Begins what should be on its way in front of a reader at `position`.
     pub(in crate::read) fn plan(self: &Arc<Self>, shared: &Arc<Shared>, source: &Arc<Source>, position: u64) {
         {
-            let state = self.lock();
+            let mut state = self.lock();
             if !state.is_sequential() || !state.is_at(source) {
                 return;
             }
+            if !std::mem::replace(&mut state.is_sharer, true) {
+                drop(state);
+                shared.ahead.sharers.add(self);
+            }
         }
-        let share = shared
-            .ahead
-            .share(shared, source.manifest.chunks().chunk_size().bytes());
+        let share = shared.ahead.share(shared, source.chunk_size());
         let mut state = self.lock();
         if !state.is_at(source) {
             return;
         }
-        let window = state.window.min(share);
+        if state.waited {
+            state.grow();
+        }
+        let window = state.window_within(share);
         let chunks = source.manifest.chunks();
         let Some(current) = chunks.chunk_at(PlainPosition(position)) else {
             return;
@@ -238,26 +323,24 @@ impl Run {
         state.leg.next = state.leg.next.max(current.0 + 1);
         let mut in_front = InFront {
             window,
+            share,
             ahead: state.leg.bytes_from(current.0 + 1),
             begun: false,
         };
         if let Next::Found(leg) = &state.next {
             in_front.ahead += leg.bytes_from(0);
         }
-        while self.own_requests.get() < REQUESTS_MAX {
+        while self.own_requests.get() < REQUESTS_MAX && lock(&self.awaiting).is_empty() {
             let RunState { leg, next, .. } = &mut *state;
             let begun = match (leg.is_done(), next) {
                 (false, _) => self.begin(shared, source, leg, &mut in_front),
-                (true, Next::Found(leg)) if !leg.is_done() => match leg.source(shared) {
-                    Some(source) => self.begin(shared, &source, leg, &mut in_front),
-                    None => false,
-                },
                 (true, next @ Next::NotLookedFor) => {
                     *next = Next::LookedFor;
                     self.look_for_next(shared, source);
                     false
                 }
-                (true, Next::LookedFor | Next::Found(_) | Next::None) => false,
+                (true, next @ Next::Found(_)) => self.begin_in_next(shared, next, &mut in_front),
+                (true, Next::LookedFor | Next::None) => false,
             };
             if !begun {
                 break;
@@ -294,7 +377,7 @@ impl Run {
         if wanted < worth || reads.waiting > 0 || reads.in_use + PLACES_LEFT > reads.limit {
             return false;
         }
-        let claimed = claim(shared, source, leg.next, wanted, self);
+        let claimed = claim(shared, source, leg.next, wanted, self, in_front.share);
         if claimed.count == 0 {
             return false;
         }
@@ -310,12 +393,27 @@ impl Run {
         true
     }
 
+    /// The same in the segment behind, as long as its manifest is cached.
+    fn begin_in_next(self: &Arc<Self>, shared: &Arc<Shared>, next: &mut Next, in_front: &mut InFront) -> bool {
+        let Next::Found(leg) = next else { return false };
+        if leg.is_done() {
+            return false;
+        }
+        match leg.source(shared) {
+            Some(source) => self.begin(shared, &source, leg, in_front),
+            None => {
+                *next = Next::NotLookedFor;
+                false
+            }
+        }
+    }
+
     /// Finds the segment behind this one, and gets its manifest.
     fn look_for_next(self: &Arc<Self>, shared: &Arc<Shared>, source: &Arc<Source>) {
         let (instance, run, source) = (Arc::clone(shared), Arc::clone(self), Arc::clone(source));
         let running = self.begin_request();
         shared.spawn(async move {
-            let found = match next_segment(&instance, &source).await {
+            let found = match instance.ahead.successors.of(&instance, &source).await {
                 Ok(found) => found,
                 Err(error) => {
                     tracing::debug!(key = %source.key, %error, "the next segment was not found");
@@ -348,6 +446,8 @@ impl Run {
 /// Bytes in front of the reader, and how many there may be.
 struct InFront {
     window: u64,
+    /// Bytes of them that may be in memory.
+    share: u64,
     ahead: u64,
     /// Whether a request was begun.
     begun: bool,
@@ -358,8 +458,20 @@ impl RunState {
         self.continued >= CONTINUED_MIN
     }
 
+    /// Whether all was read, and nothing is known to follow.
+    fn is_at_end(&self) -> bool {
+        self.position >= self.leg.length && !matches!(self.next, Next::Found(_))
+    }
+
     fn is_at(&self, source: &Source) -> bool {
         self.leg.segment_id == source.manifest.segment().segment_id
+    }
+
+    /// Bytes to be asked for in front of a reader who may have so many in memory.
+    fn window_within(&self, share: u64) -> u64 {
+        let is_waited_for = self.window > WINDOW_GROWN;
+        let most = if is_waited_for { ASKED_FOR * share } else { share };
+        self.window.min(most).min((self.read * AHEAD_OF_READ).max(WINDOW_FIRST))
     }
 
     fn grow(&mut self) {

@@ -1,6 +1,7 @@
 //! Chunks: from disk or from the store, one or many with one request, into the cache.
 
 use std::{
+    collections::VecDeque,
     future::Future,
     ops::{Range, RangeInclusive},
     sync::Arc,
@@ -9,6 +10,7 @@ use std::{
 
 use alluvium_format::{ChunkIndex, Codec, Crc32};
 use alluvium_store::{ErrorKind as StoreKind, StoreError};
+use tokio::time::Instant;
 
 use super::{DISK_READ_TIMEOUT, again_if_corrupt, keep_on_disk, limited, pieces::Pieces};
 use crate::{
@@ -20,11 +22,10 @@ use crate::{
     read::{Source, ahead::Run},
 };
 
-/// A chunk to be loaded, and the memory for it.
+/// A chunk to be loaded ahead. It takes its memory when its bytes come.
 pub(in crate::read) struct Claim {
     pub(in crate::read) index: ChunkIndex,
     pub(in crate::read) ticket: Ticket,
-    pub(in crate::read) memory: Memory,
 }
 
 /// What a chunk is loaded into: its stored bytes, and, where they are compressed, Kafka's.
@@ -58,10 +59,24 @@ impl Memory {
         Ok(Self::of(shared.cache.reserve(total).await?, decompressed))
     }
 
-    /// Takes it for a chunk that is loaded ahead, if there is any.
-    pub(in crate::read) fn ahead(shared: &Shared, source: &Source, index: ChunkIndex) -> Option<Self> {
+    /// Takes it at once, if that can be.
+    fn at_once(shared: &Shared, source: &Source, index: ChunkIndex) -> Option<Self> {
         let (total, decompressed) = Self::needed(source, index).ok()?;
-        Some(Self::of(shared.cache.try_reserve_ahead(total)?, decompressed))
+        Some(Self::of(shared.cache.try_reserve_wanted(total)?, decompressed))
+    }
+
+    /// Takes it for a chunk that is loaded ahead, if the run has its share of it.
+    pub(in crate::read) fn ahead(
+        shared: &Shared,
+        source: &Source,
+        claim: &mut Claim,
+        run: &Run,
+        share: u64,
+    ) -> Option<Self> {
+        let (total, decompressed) = Self::needed(source, claim.index).ok()?;
+        let (whole, stocked) = shared.cache.try_reserve_ahead(total, run.stock(), share)?;
+        claim.ticket.stock(stocked);
+        Some(Self::of(whole, decompressed))
     }
 
     fn of(mut whole: Reservation, decompressed: Option<u64>) -> Self {
@@ -79,7 +94,7 @@ pub(in crate::read) fn start_chunk_load(
     source: &Arc<Source>,
     index: ChunkIndex,
     ticket: Ticket,
-    ahead: Vec<Claim>,
+    ahead: VecDeque<Claim>,
     run: &Arc<Run>,
 ) {
     let (instance, source, run) = (Arc::clone(shared), Arc::clone(source), Arc::clone(run));
@@ -101,7 +116,7 @@ pub(in crate::read) fn start_chunk_load(
 pub(in crate::read) fn start_ahead_load(
     shared: &Arc<Shared>,
     source: &Arc<Source>,
-    claims: Vec<Claim>,
+    claims: VecDeque<Claim>,
     run: &Arc<Run>,
 ) {
     spawn_ahead(shared, source, run, |instance, source, run| async move {
@@ -130,11 +145,16 @@ fn spawn_ahead<Work>(
 }
 
 /// Reads a chunk from disk, for nobody in particular.
-pub(in crate::read) fn start_disk_load(shared: &Arc<Shared>, source: &Arc<Source>, claim: Claim, run: &Arc<Run>) {
+pub(in crate::read) fn start_disk_load(
+    shared: &Arc<Shared>,
+    source: &Arc<Source>,
+    Claim { index, ticket }: Claim,
+    memory: Memory,
+    run: &Arc<Run>,
+) {
     let (instance, source) = (Arc::clone(shared), Arc::clone(source));
     let running = run.begin_request();
     shared.spawn(async move {
-        let Claim { index, ticket, memory } = claim;
         // Without one, whoever needs it finds it missing.
         if let Some(chunk) = chunk_from_disk(&instance, &source, index, memory).await {
             ticket.fill(Ok(chunk));
@@ -181,19 +201,19 @@ async fn load_missed(
     shared: &Arc<Shared>,
     source: &Arc<Source>,
     index: ChunkIndex,
-    mut behind: Vec<Claim>,
+    mut behind: VecDeque<Claim>,
     run: &Arc<Run>,
     ticket: &Ticket,
 ) -> Result<Entry> {
-    let follows = behind.first().is_none_or(|first| first.index.0 == index.0 + 1);
+    let follows = behind.front().is_none_or(|first| first.index.0 == index.0 + 1);
     if !follows {
         // What lies between is on disk.
         start_ahead_load(shared, source, std::mem::take(&mut behind), run);
     }
-    let mut memory = match Memory::ahead(shared, source, index) {
+    let mut memory = match Memory::at_once(shared, source, index) {
         Some(memory) => memory,
         None => {
-            // Nobody waits for memory with some in his hands.
+            // Others may want those behind, and need not wait for this one's memory.
             behind.clear();
             Memory::wait(shared, source, index).await?
         }
@@ -205,7 +225,7 @@ async fn load_missed(
         }
         memory = Memory::wait(shared, source, index).await?;
     }
-    let last = behind.last().map_or(index, |claim| claim.index);
+    let last = behind.back().map_or(index, |claim| claim.index);
     let mut pieces = open(shared, source, index..=last).await?;
     let chunk = take_chunk(shared, source, index, memory, &mut pieces).await?;
     let chunk = restore(shared, source, index, chunk, ticket.is_registered()).await?;
@@ -221,8 +241,13 @@ async fn load_missed(
     Ok(chunk)
 }
 
-async fn load_claims(shared: &Arc<Shared>, source: &Arc<Source>, claims: Vec<Claim>, run: &Arc<Run>) -> Result<()> {
-    let (Some(first), Some(last)) = (claims.first(), claims.last()) else {
+async fn load_claims(
+    shared: &Arc<Shared>,
+    source: &Arc<Source>,
+    claims: VecDeque<Claim>,
+    run: &Arc<Run>,
+) -> Result<()> {
+    let (Some(first), Some(last)) = (claims.front(), claims.back()) else {
         return Ok(());
     };
     let opening = open(shared, source, first.index..=last.index);
@@ -230,15 +255,28 @@ async fn load_claims(shared: &Arc<Shared>, source: &Arc<Source>, claims: Vec<Cla
     fill_claims(shared, source, claims, run, pieces).await
 }
 
-/// Fills one chunk after the other. Stops between two when the readers are gone; what is left is given up.
+/// Fills one chunk after the other. Stops between two when the readers are gone, or when there is no memory for long; what is left is given up.
 async fn fill_claims(
     shared: &Arc<Shared>,
     source: &Arc<Source>,
-    claims: Vec<Claim>,
+    mut claims: VecDeque<Claim>,
     run: &Arc<Run>,
     mut pieces: Pieces,
 ) -> Result<()> {
-    for Claim { index, ticket, memory } in claims {
+    while let Some(mut claim) = claims.pop_front() {
+        let share = shared.ahead.share(shared, source.chunk_size());
+        let memory = match Memory::ahead(shared, source, &mut claim, run, share) {
+            Some(memory) => memory,
+            None => match memory_late(shared, source, &mut claim, &claims, run).await? {
+                Some(memory) => memory,
+                None => {
+                    shared.metrics.ahead_abandoned.add(1);
+                    run.gave_up(source, claim.index);
+                    return Ok(());
+                }
+            },
+        };
+        let Claim { index, ticket } = claim;
         let abandoned = async {
             loop {
                 tokio::time::sleep(LOOK_AT_READERS).await;
@@ -273,6 +311,44 @@ async fn fill_claims(
 
 /// How often it is looked whether anybody still reads what is loaded ahead.
 const LOOK_AT_READERS: Duration = Duration::from_millis(250);
+
+/// A request that finds no memory for so long is given up: its readers are slower than was thought, and the store will not wait for ever.
+const MEMORY_AWAITED: Duration = Duration::from_secs(5);
+
+/// Memory for a chunk of a request that is on its way, when there was none at once; meanwhile, the store is made to wait. `None`: the request is to be
+/// given up.
+async fn memory_late(
+    shared: &Arc<Shared>,
+    source: &Arc<Source>,
+    claim: &mut Claim,
+    behind: &VecDeque<Claim>,
+    run: &Arc<Run>,
+) -> Result<Option<Memory>> {
+    shared.metrics.ahead_memory_waits.add(1);
+    let turn = run.await_memory(source, claim.index);
+    let given_up_at = Instant::now() + MEMORY_AWAITED;
+    loop {
+        let changed = shared.cache.changed();
+        tokio::pin!(changed);
+        changed.as_mut().enable();
+        if turn.is_first()
+            && let share = shared.ahead.share(shared, source.chunk_size())
+            && let Some(memory) = Memory::ahead(shared, source, claim, run, share)
+        {
+            return Ok(Some(memory));
+        }
+        if claim.ticket.is_wanted() || behind.iter().any(|claim| claim.ticket.is_wanted()) {
+            let waiting = Memory::wait(shared, source, claim.index);
+            return limited(shared.config.fetch_timeout, waiting).await.map(Some);
+        }
+        let is_in_the_way = shared.guards.limits.reads().waiting > 0;
+        if is_in_the_way || run.is_forgotten() || !claim.ticket.is_registered() || Instant::now() >= given_up_at {
+            return Ok(None);
+        }
+        // Nobody waits for it: what comes without a change is noticed soon enough.
+        let _ = tokio::time::timeout(LOOK_AT_READERS, changed).await;
+    }
+}
 
 /// Asks for the stored bytes of chunks.
 async fn open(shared: &Arc<Shared>, source: &Source, indexes: RangeInclusive<ChunkIndex>) -> Result<Pieces> {

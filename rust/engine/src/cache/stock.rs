@@ -1,0 +1,76 @@
+//! What is loaded ahead and was not used yet, counted for those who share the memory.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicU64, Ordering},
+};
+
+use tokio::sync::Notify;
+
+/// Bytes that are loaded ahead, or being loaded, and that nobody has used.
+#[derive(Debug, Default)]
+pub(crate) struct Stock(AtomicU64);
+
+impl Stock {
+    /// How many.
+    pub(super) fn bytes(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn try_add(&self, bytes: u64, max: u64) -> bool {
+        let add = |stocked: u64| stocked.checked_add(bytes).filter(|&sum| sum <= max);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+    }
+
+    fn remove(&self, bytes: u64) {
+        self.0.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// A part of a stock and of the one that all have together, until it is used or gone.
+#[derive(Debug)]
+pub(crate) struct Stocked {
+    own: Arc<Stock>,
+    all: Arc<Stock>,
+    changed: Arc<Notify>,
+    bytes: u64,
+}
+
+impl Stocked {
+    /// Counts `bytes` if both stay within their limits.
+    pub(super) fn new(
+        (own, own_max): (&Arc<Stock>, u64),
+        (all, all_max): (&Arc<Stock>, u64),
+        bytes: u64,
+        changed: &Arc<Notify>,
+    ) -> Option<Self> {
+        if !own.try_add(bytes, own_max) {
+            return None;
+        }
+        if !all.try_add(bytes, all_max) {
+            own.remove(bytes);
+            return None;
+        }
+        Some(Stocked {
+            own: Arc::clone(own),
+            all: Arc::clone(all),
+            changed: Arc::clone(changed),
+            bytes,
+        })
+    }
+
+    /// Counts no more than `bytes` from now on.
+    pub(super) fn shrink_to(&mut self, bytes: u64) {
+        let less = self.bytes.saturating_sub(bytes);
+        self.own.remove(less);
+        self.all.remove(less);
+        self.bytes -= less;
+    }
+}
+
+impl Drop for Stocked {
+    fn drop(&mut self) {
+        self.shrink_to(0);
+        self.changed.notify_waiters();
+    }
+}

@@ -1,0 +1,142 @@
+//! The segment behind a segment.
+//!
+//! # Flow
+//! Keys are in the order of offsets, so one listing from a segment's key on finds what follows. It is remembered: all consumers of a partition
+//! come by the same end.
+
+use std::{
+    num::NonZeroUsize,
+    sync::{Arc, Mutex},
+};
+
+use alluvium_format::{SegmentKeys, Uuid};
+use alluvium_store::Key;
+use lru::LruCache;
+use tokio::sync::OnceCell;
+
+use super::{Leg, lock};
+use crate::{
+    Error, Result,
+    instance::Shared,
+    read::{
+        Source,
+        load::{self, Identity},
+    },
+};
+
+/// Segments looked for behind one: with duplicates, which are normal after a change of leader, the one that follows is among them.
+const SIBLINGS_LISTED: u32 = 16;
+
+/// Successors that are remembered.
+const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
+
+/// Which segments are known to follow which.
+#[derive(Debug)]
+pub(super) struct Successors(Mutex<LruCache<Uuid, Arc<OnceCell<Successor>>>>);
+
+/// What a listing tells of a segment.
+#[derive(Clone, Debug)]
+struct Successor {
+    start_offset: i64,
+    segment_id: Uuid,
+    key: Key,
+    manifest_key: Key,
+    manifest_length: u64,
+}
+
+/// Why there is none.
+enum Missing {
+    NotThere,
+    Failed(Error),
+}
+
+impl Successors {
+    pub(super) fn new() -> Self {
+        Successors(Mutex::new(LruCache::new(REMEMBERED_MAX)))
+    }
+
+    /// The segment behind this one, with its manifest in the cache; `None`: there is none yet, or it was deleted.
+    ///
+    /// # Cancel safety
+    /// Dropping it leaves the listing to the next who asks.
+    pub(super) async fn of(&self, shared: &Arc<Shared>, source: &Source) -> Result<Option<Source>> {
+        let segment = source.manifest.segment();
+        let cell = {
+            let mut remembered = lock(&self.0);
+            Arc::clone(remembered.get_or_insert(segment.segment_id, Arc::default))
+        };
+        let look = || async {
+            match look_for(shared, source).await {
+                Ok(Some(successor)) => Ok(successor),
+                Ok(None) => Err(Missing::NotThere),
+                Err(error) => Err(Missing::Failed(error)),
+            }
+        };
+        let successor = match cell.get_or_try_init(look).await {
+            Ok(successor) => successor,
+            Err(Missing::NotThere) => return Ok(None),
+            Err(Missing::Failed(error)) => return Err(error),
+        };
+        let identity = Identity::sibling(segment, (successor.start_offset, successor.segment_id));
+        let length = Some(successor.manifest_length);
+        match load::manifest(shared, &successor.manifest_key, identity, length).await {
+            Ok(manifest) => Ok(Some(Source {
+                key: successor.key.clone(),
+                manifest: manifest.without_indexes(),
+            })),
+            Err(error) => {
+                // Perhaps it was deleted by another broker.
+                lock(&self.0).pop(&segment.segment_id);
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets what leads from or to a segment that is deleted.
+    pub(super) fn purge(&self, segment_id: Uuid) {
+        let mut remembered = lock(&self.0);
+        let leads_there =
+            |cell: &OnceCell<Successor>| cell.get().is_some_and(|successor| successor.segment_id == segment_id);
+        let gone: Vec<Uuid> = remembered
+            .iter()
+            .filter(|(from, cell)| **from == segment_id || leads_there(cell))
+            .map(|(from, _)| *from)
+            .collect();
+        for from in gone {
+            remembered.pop(&from);
+        }
+    }
+}
+
+/// Of those that begin in a segment or just behind it, the one that begins last, since others of them are duplicates.
+async fn look_for(shared: &Shared, source: &Source) -> Result<Option<Successor>> {
+    let Some((folder, _)) = source.key.as_str().rsplit_once('/') else {
+        return Ok(None);
+    };
+    let folder = format!("{folder}/");
+    let page = shared
+        .fetch_store
+        .list(&folder, Some(source.key.as_str()), 2 * SIBLINGS_LISTED)
+        .await?;
+    let leg = Leg::of(source);
+    let follows = page
+        .objects
+        .iter()
+        .filter_map(|object| Some((SegmentKeys::of_manifest(&folder, &object.key)?, object)))
+        .filter(|((offset, _), _)| leg.goes_on_at(*offset))
+        .max_by_key(|((offset, _), _)| *offset);
+    let Some(((start_offset, segment_id), object)) = follows else {
+        return Ok(None);
+    };
+    let stem = object.key.strip_suffix(".manifest").unwrap_or(&object.key);
+    let (Ok(manifest_key), Ok(key)) = (Key::new(object.key.clone()), Key::new(format!("{stem}.log"))) else {
+        return Ok(None);
+    };
+    Ok(Some(Successor {
+        start_offset,
+        segment_id,
+        key,
+        manifest_key,
+        manifest_length: object.length,
+    }))
+}
