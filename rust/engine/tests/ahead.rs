@@ -5,7 +5,7 @@
 use std::{sync::Arc, thread, time::Duration};
 
 use alluvium_engine::Engine;
-use alluvium_format::Uuid;
+use alluvium_format::{IndexType, Uuid};
 use alluvium_testkit::{
     broker::*,
     s3_server::{FaultAction, FaultRule, Operation, S3Server},
@@ -184,6 +184,10 @@ fn what_is_on_its_way_for_readers_who_left_is_given_up() {
 fn consumers_of_many_segments_share_the_memory_and_no_chunk_comes_twice() {
     let memory = [("cache.memory.bytes", "33554432"), ("memory.budget.bytes", "100000000")];
     let bench = Bench::with_partitions(&[32 * MIB; 6], &memory, |number| i32::try_from(number).unwrap());
+    for (segment, _) in &bench.segments {
+        drop(open_index(&bench.engine, segment, IndexType::Offset).unwrap());
+    }
+    bench.server.counters().reset();
     let slow = FaultRule::new(Operation::GetObject, FaultAction::Delay { ms: 20 }).key_contains(".log");
     bench.server.faults().set(vec![slow]).unwrap();
     thread::scope(|threads| {
@@ -214,7 +218,6 @@ fn what_waits_for_memory_ends_when_its_reader_pauses_and_begins_again_with_him()
         assert!(position < 64 * MIB, "nothing has waited for memory");
     }
     // As much as he may have is there or comes, and the rest waits with the store.
-    let share = 16 * (1 << 20);
     assert!(soon(|| metric(&bench.engine, "read_ahead", "requests_running") == 0));
     assert!(metric(&bench.engine, "read_ahead", "bytes") <= 16 * (1 << 20));
     assert!(metric(&bench.engine, "read_ahead", "abandoned_total") > 0);

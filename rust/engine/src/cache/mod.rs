@@ -284,8 +284,13 @@ impl Cache {
         loop {
             let all = (&self.stock, self.ahead_max());
             if let Some(stocked) = Stocked::new((stock, stock_max), all, bytes, &self.changed) {
-                let reservation = self.try_reserve(bytes, Order::evict_lightly)?;
-                return Some((reservation, stocked));
+                return match self.try_reserve(bytes, Order::evict_lightly) {
+                    Some(reservation) => Some((reservation, stocked)),
+                    None => {
+                        stocked.withdraw();
+                        None
+                    }
+                };
             }
             if !self.evict_one(Order::evict_forgotten) {
                 return None;
@@ -362,14 +367,11 @@ impl Cache {
 
     /// Takes an entry in; what had to go for it is to be dropped after the lock.
     fn insert(&self, state: &mut State, key: EntryKey, entry: Entry, taken: Taken) -> Vec<Evicted> {
-        let bytes = entry.bytes();
+        let (bytes, is_used) = (entry.bytes(), matches!(taken, Taken::At(_)));
         let mut evicted = Vec::new();
         if bytes <= self.capacity {
             // What was loaded ahead takes no more than what a load ahead may.
-            let choose = match taken {
-                Taken::At(_) => Order::evict,
-                Taken::Ahead(_) => Order::evict_lightly,
-            };
+            let choose = if is_used { Order::evict } else { Order::evict_lightly };
             evicted.extend(state.order.insert(key, entry, bytes, taken));
             while state.order.bytes() > self.capacity {
                 match choose(&mut state.order).or_else(|| state.order.remove(&key)) {
@@ -379,6 +381,10 @@ impl Cache {
             }
         }
         self.count_evicted(&evicted);
+        if is_used {
+            // It can be evicted for something that is loaded ahead.
+            self.changed.notify_waiters();
+        }
         evicted
     }
 

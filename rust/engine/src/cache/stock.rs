@@ -33,6 +33,8 @@ pub(crate) struct Stocked {
     own: Arc<Stock>,
     all: Arc<Stock>,
     changed: Arc<Notify>,
+    /// Whether others are told when it is gone.
+    is_told: bool,
     bytes: u64,
 }
 
@@ -55,8 +57,15 @@ impl Stocked {
             own: Arc::clone(own),
             all: Arc::clone(all),
             changed: Arc::clone(changed),
+            is_told: true,
             bytes,
         })
+    }
+
+    /// Takes the count back of what did not come to be: nothing has changed for others.
+    pub(super) fn withdraw(mut self) {
+        self.shrink_to(0);
+        self.is_told = false;
     }
 
     /// Counts no more than `bytes` from now on.
@@ -71,6 +80,8 @@ impl Stocked {
 impl Drop for Stocked {
     fn drop(&mut self) {
         self.shrink_to(0);
-        self.changed.notify_waiters();
+        if self.is_told {
+            self.changed.notify_waiters();
+        }
     }
 }

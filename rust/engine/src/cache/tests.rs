@@ -1,5 +1,6 @@
 use alluvium_format::{ChunkIndex, Crc32, Unverified};
 use bytes::Bytes;
+use futures::FutureExt;
 
 use super::*;
 use crate::ErrorKind;
@@ -197,6 +198,41 @@ async fn what_was_loaded_ahead_and_forgotten_goes_first() {
     read(&cache, 2).await;
     assert!(matches!(cache.look_up(key(1), 0), Lookup::Hit(_)));
     assert!(matches!(cache.look_up(key(0), 0), Lookup::Missing(..)));
+}
+
+#[tokio::test]
+async fn who_waits_to_load_ahead_looks_again_when_there_may_be_memory_and_not_before() {
+    let cache = cache(8, 8);
+    let stock = Arc::default();
+    let held = cache.reserve(6 * PAGE).await.unwrap();
+    let mut ticket = cache.claim_ahead(key(0)).unwrap();
+    let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &stock, 2 * PAGE).unwrap();
+    ticket.stock(stocked);
+    let changed = cache.changed();
+    tokio::pin!(changed);
+    changed.as_mut().enable();
+    // Two who looked and found nothing would else wake each other for ever.
+    assert!(
+        cache.try_reserve_ahead(2 * PAGE, &stock, 8 * PAGE).is_none(),
+        "no memory"
+    );
+    assert!(
+        cache.try_reserve_ahead(2 * PAGE, &stock, 2 * PAGE).is_none(),
+        "no share"
+    );
+    assert_eq!(cache.ahead_bytes(), PAGE);
+    assert!(changed.as_mut().now_or_never().is_none());
+    // Used, and so its share is free again.
+    ticket.fill(Ok(in_page(&cache, reservation, 9)));
+    assert!(changed.as_mut().now_or_never().is_none());
+    assert!(matches!(cache.look_up(key(0), 0), Lookup::Hit(_)));
+    assert!(changed.now_or_never().is_some());
+    assert_eq!(cache.ahead_bytes(), 0);
+    // Somebody else's use leaves something to evict.
+    let changed = cache.changed();
+    read(&cache, 5).await;
+    assert!(changed.now_or_never().is_some());
+    drop(held);
 }
 
 #[tokio::test]

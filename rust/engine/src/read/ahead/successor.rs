@@ -7,16 +7,17 @@
 use std::{
     num::NonZeroUsize,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use alluvium_format::{SegmentKeys, Uuid};
 use alluvium_store::Key;
 use lru::LruCache;
-use tokio::sync::OnceCell;
+use tokio::{sync::OnceCell, time::Instant};
 
 use super::{Leg, lock};
 use crate::{
-    Error, Result,
+    Result,
     instance::Shared,
     read::{
         Source,
@@ -27,12 +28,18 @@ use crate::{
 /// Segments looked for behind one: with duplicates, which are normal after a change of leader, the one that follows is among them.
 const SIBLINGS_LISTED: u32 = 16;
 
+/// How long it is remembered that nothing follows yet: the next segment comes when Kafka has rolled one.
+const NOTHING_REMEMBERED: Duration = Duration::from_secs(10);
+
 /// Successors that are remembered.
 const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
 
 /// Which segments are known to follow which.
 #[derive(Debug)]
-pub(super) struct Successors(Mutex<LruCache<Uuid, Arc<OnceCell<Successor>>>>);
+pub(super) struct Successors(Mutex<LruCache<Uuid, Arc<Found>>>);
+
+/// What was found, and when.
+type Found = OnceCell<(Option<Successor>, Instant)>;
 
 /// What a listing tells of a segment.
 #[derive(Clone, Debug)]
@@ -42,12 +49,6 @@ struct Successor {
     key: Key,
     manifest_key: Key,
     manifest_length: u64,
-}
-
-/// Why there is none.
-enum Missing {
-    NotThere,
-    Failed(Error),
 }
 
 impl Successors {
@@ -61,21 +62,25 @@ impl Successors {
     /// Dropping it leaves the listing to the next who asks.
     pub(super) async fn of(&self, shared: &Arc<Shared>, source: &Source) -> Result<Option<Source>> {
         let segment = source.manifest.segment();
-        let cell = {
+        let found = {
             let mut remembered = lock(&self.0);
+            let is_old = |found: &Found| {
+                found
+                    .get()
+                    .is_some_and(|(successor, when)| successor.is_none() && when.elapsed() > NOTHING_REMEMBERED)
+            };
+            if remembered.peek(&segment.segment_id).is_some_and(|found| is_old(found)) {
+                remembered.pop(&segment.segment_id);
+            }
             Arc::clone(remembered.get_or_insert(segment.segment_id, Arc::default))
         };
         let look = || async {
-            match look_for(shared, source).await {
-                Ok(Some(successor)) => Ok(successor),
-                Ok(None) => Err(Missing::NotThere),
-                Err(error) => Err(Missing::Failed(error)),
-            }
+            look_for(shared, source)
+                .await
+                .map(|successor| (successor, Instant::now()))
         };
-        let successor = match cell.get_or_try_init(look).await {
-            Ok(successor) => successor,
-            Err(Missing::NotThere) => return Ok(None),
-            Err(Missing::Failed(error)) => return Err(error),
+        let (Some(successor), _) = found.get_or_try_init(look).await? else {
+            return Ok(None);
         };
         let identity = Identity::sibling(segment, (successor.start_offset, successor.segment_id));
         let length = Some(successor.manifest_length);
@@ -96,10 +101,10 @@ impl Successors {
     pub(super) fn purge(&self, segment_id: Uuid) {
         let mut remembered = lock(&self.0);
         let leads_there =
-            |cell: &OnceCell<Successor>| cell.get().is_some_and(|successor| successor.segment_id == segment_id);
+            |found: &Found| matches!(found.get(), Some((Some(successor), _)) if successor.segment_id == segment_id);
         let gone: Vec<Uuid> = remembered
             .iter()
-            .filter(|(from, cell)| **from == segment_id || leads_there(cell))
+            .filter(|(from, found)| **from == segment_id || leads_there(found))
             .map(|(from, _)| *from)
             .collect();
         for from in gone {

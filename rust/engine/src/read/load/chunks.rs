@@ -312,6 +312,9 @@ async fn fill_claims(
 /// How often it is looked whether anybody still reads what is loaded ahead.
 const LOOK_AT_READERS: Duration = Duration::from_millis(250);
 
+/// How often a request that waits for memory looks again at least.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+
 /// A request that finds no memory for so long is given up: its readers are slower than was thought, and the store will not wait for ever.
 const MEMORY_AWAITED: Duration = Duration::from_secs(5);
 
@@ -345,8 +348,8 @@ async fn memory_late(
         if is_in_the_way || run.is_forgotten() || !claim.ticket.is_registered() || Instant::now() >= given_up_at {
             return Ok(None);
         }
-        // Nobody waits for it: what comes without a change is noticed soon enough.
-        let _ = tokio::time::timeout(LOOK_AT_READERS, changed).await;
+        // What readers let go of comes without a change.
+        let _ = tokio::time::timeout(LOOK_AGAIN, changed).await;
     }
 }
 
