@@ -2,7 +2,7 @@
 
 # Scripts must see Ctrl-C as it comes, and each target is one script: nothing is run in parallel.
 .NOTPARALLEL:
-.PHONY: help demo test test-minio bench-copy bench-read build lint fuzz stress deny clean
+.PHONY: help demo test test-minio bench-copy bench-read bench-parts build lint fuzz stress deny clean
 .DEFAULT_GOAL := help
 
 help:
@@ -13,6 +13,7 @@ help:
 	@echo 'make test-minio  the S3 suites, JUnit, the broker test and the demo on a real MinIO'
 	@echo 'make bench-copy  what a copy costs beside the raw limit, on a real MinIO (docs/BENCHMARKS.md)'
 	@echo 'make bench-read  what reads cost as a broker makes them, beside the raw limit, on a real MinIO (tests/bench/README.md)'
+	@echo 'make bench-parts what chunks, manifests and cached reads cost by themselves'
 	@echo 'make build       the native library, the plugin jar (build/plugin) and the tools'
 	@echo 'make lint        formatting, clippy and the layering check only'
 	@echo 'make fuzz        fuzzes what reads foreign bytes, SECONDS=600 (default) in all'
@@ -35,6 +36,9 @@ bench-copy:
 
 bench-read:
 	@tests/tools/bench-read
+
+bench-parts:
+	@cargo bench --workspace --bench format --bench cache
 
 build:
 	@tests/tools/build
