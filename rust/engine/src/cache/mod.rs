@@ -48,7 +48,7 @@ use crate::{
     completion::Completion,
     metrics::Metrics,
 };
-pub(crate) use disk::{DiskCache, DiskMetrics};
+pub(crate) use disk::{DiskCache, DiskMetrics, Moment};
 pub(crate) use entry::{CachedManifest, Entry, EntryKey, Load, Lookup};
 use order::{Evicted, Order, Taken};
 pub(crate) use stock::{Stock, Stocked};
@@ -199,7 +199,7 @@ impl Cache {
     pub(crate) fn keep(&self, manifest: Manifest) {
         let key = EntryKey::Manifest(manifest.segment().segment_id);
         let bytes = manifest.memory_bytes();
-        let Some(reservation) = self.try_reserve(bytes, Order::evict_lightly) else {
+        let Some(reservation) = self.try_reserve_idle(bytes) else {
             return;
         };
         self.memory.fit();
@@ -296,6 +296,11 @@ impl Cache {
                 return None;
             }
         }
+    }
+
+    /// Takes memory for something that nobody waits for or comes back to soon, if there is any.
+    pub(crate) fn try_reserve_idle(&self, bytes: u64) -> Option<Reservation> {
+        self.try_reserve(bytes, Order::evict_lightly)
     }
 
     fn try_reserve(&self, bytes: u64, choose: fn(&mut Order) -> Option<Evicted>) -> Option<Reservation> {

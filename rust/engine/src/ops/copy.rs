@@ -127,6 +127,8 @@ async fn write_segment(shared: &Arc<Shared>, request: &CopyRequest, upload: &mut
     shared.purge(metadata);
     // Consumers come for it from here on.
     shared.cache.keep(manifest);
-    keep_on_disk(shared, EntryKey::Manifest(metadata.segment_id), encoded.object);
+    if let Some(since) = shared.disk().map(|disk| disk.now()) {
+        keep_on_disk(shared, EntryKey::Manifest(metadata.segment_id), encoded.object, since);
+    }
     Ok(custom.encode())
 }

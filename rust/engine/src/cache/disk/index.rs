@@ -9,9 +9,10 @@
 //! # Not here
 //! Files: nothing in here blocks.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, num::NonZeroUsize, sync::Arc};
 
 use alluvium_format::Uuid;
+use lru::LruCache;
 
 use super::{header::HEADER_BYTES, metrics::DiskMetrics, piece::Piece};
 
@@ -20,6 +21,13 @@ const BLOCK_BYTES: u64 = 4096;
 
 /// Share of the limit that protected pieces may have; the rest is for those on probation.
 const PROTECTED_PERCENT: u64 = 80;
+
+/// Segments taken out that are remembered: what was on its way when they went comes soon after, or not at all.
+const GONE_REMEMBERED: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
+
+/// A point in the order in which segments are taken out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
 
 /// What a file with a payload of so many bytes takes on disk.
 pub(super) fn cost_of(length: u32) -> u64 {
@@ -92,6 +100,8 @@ pub(super) struct Index {
     /// Bytes of all entries, of files being written, and of those not removed yet.
     taken: u64,
     next_turn: u64,
+    now: Moment,
+    gone: LruCache<Uuid, Moment>,
     metrics: Arc<DiskMetrics>,
 }
 
@@ -108,6 +118,8 @@ impl Index {
             held: 0,
             taken: 0,
             next_turn: 0,
+            now: Moment(0),
+            gone: LruCache::new(GONE_REMEMBERED),
             metrics,
         }
     }
@@ -143,8 +155,9 @@ impl Index {
     }
 
     /// Begins a write of `piece`, unless it is here or somebody is at its file.
-    pub(super) fn begin(&mut self, piece: Piece) -> bool {
-        if self.contains(piece) || self.busy.contains_key(&piece) {
+    pub(super) fn begin(&mut self, piece: Piece, since: Moment) -> bool {
+        let is_gone = self.gone.peek(&piece.segment_id).is_some_and(|gone| *gone > since);
+        if is_gone || self.contains(piece) || self.busy.contains_key(&piece) {
             return false;
         }
         self.busy.insert(piece, Busy::Writing);
@@ -213,8 +226,15 @@ impl Index {
         if is_same { self.take(piece) } else { None }
     }
 
+    /// Now.
+    pub(super) fn now(&self) -> Moment {
+        self.now
+    }
+
     /// Takes all pieces of a segment out, and keeps those being written from being taken in.
     pub(super) fn take_segment(&mut self, segment_id: Uuid) -> Vec<Leaving> {
+        self.now = Moment(self.now.0 + 1);
+        self.gone.put(segment_id, self.now);
         let of_segment = Piece {
             segment_id,
             chunk: None,

@@ -51,6 +51,7 @@ use crate::{Result, config::DiskCacheConfig};
 use faults::Faults;
 use header::HEADER_BYTES;
 use home::Home;
+pub(crate) use index::Moment;
 use index::{Held, Index, Leaving, Room, cost_of};
 pub(crate) use metrics::DiskMetrics;
 use piece::Piece;
@@ -127,10 +128,21 @@ impl DiskCache {
         read
     }
 
-    /// Keeps a piece, if it can. Blocks on the disk.
-    pub(crate) fn write(&self, key: &EntryKey, bytes: &[u8]) {
+    /// A point in the order of segments dropped, for [`DiskCache::write`].
+    pub(crate) fn now(&self) -> Moment {
+        self.lock().now()
+    }
+
+    /// Whether a piece could be kept at this moment, as far as is known without a look at the disk.
+    pub(crate) fn takes(&self, key: &EntryKey) -> bool {
+        let is_free = self.writes_running.load(Ordering::Relaxed) < WRITES_MAX && !self.faults.is_paused();
+        is_free && !self.contains(key)
+    }
+
+    /// Keeps a piece, if it can, and its segment was not dropped later than `since`. Blocks on the disk.
+    pub(crate) fn write(&self, key: &EntryKey, bytes: &[u8], since: Moment) {
         let piece = Piece::from(key);
-        match self.try_write(piece, bytes) {
+        match self.try_write(piece, bytes, since) {
             Ok(Written::Kept) => self.metrics.writes.add(1),
             Ok(Written::Skipped) => self.metrics.skipped_writes.add(1),
             Ok(Written::Known) => {}
@@ -222,7 +234,7 @@ impl DiskCache {
         }
     }
 
-    fn try_write(&self, piece: Piece, bytes: &[u8]) -> io::Result<Written> {
+    fn try_write(&self, piece: Piece, bytes: &[u8], since: Moment) -> io::Result<Written> {
         let Ok(length) = u32::try_from(bytes.len()) else {
             return Ok(Written::Skipped);
         };
@@ -235,7 +247,7 @@ impl DiskCache {
         let Some(_turn) = Turn::take(&self.writes_running) else {
             return Ok(Written::Skipped);
         };
-        if !self.lock().begin(piece) {
+        if !self.lock().begin(piece, since) {
             return Ok(Written::Known);
         }
         let mut place = Place {

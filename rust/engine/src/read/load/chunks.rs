@@ -10,13 +10,14 @@ use std::{
 
 use alluvium_format::{ChunkIndex, Codec, Crc32};
 use alluvium_store::{ErrorKind as StoreKind, StoreError};
+use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{DISK_READ_TIMEOUT, again_if_corrupt, keep_on_disk, limited, pieces::Pieces};
+use super::{DISK_READ_TIMEOUT, again_if_corrupt, keep_on_disk, kept_since, limited, pieces::Pieces};
 use crate::{
     Error, ErrorKind, Result,
     budget::{Budget, PooledBuffer, Reservation},
-    cache::{Entry, Ticket},
+    cache::{Entry, EntryKey, Moment, Ticket},
     completion::{blocking, contained},
     instance::Shared,
     read::{Source, ahead::Run},
@@ -228,7 +229,7 @@ async fn load_missed(
     let last = behind.back().map_or(index, |claim| claim.index);
     let mut pieces = open(shared, source, index..=last).await?;
     let chunk = take_chunk(shared, source, index, memory, &mut pieces).await?;
-    let chunk = restore(shared, source, index, chunk, ticket.is_registered()).await?;
+    let chunk = restore(shared, source, index, chunk, kept_since(shared, ticket)).await?;
     if behind.is_empty() {
         if let Err(error) = pieces.end().await {
             tracing::debug!(key = %source.key, %error, "a body did not end behind its bytes");
@@ -294,14 +295,14 @@ async fn fill_claims(
             }
         };
         if source.manifest.coding().is_plain() {
-            let is_registered = ticket.is_registered();
-            ticket.fill(restore(shared, source, index, chunk, is_registered).await);
+            let since = kept_since(shared, &ticket);
+            ticket.fill(restore(shared, source, index, chunk, since).await);
         } else {
             // The next one arrives while this one is decoded.
             let (instance, source) = (Arc::clone(shared), Arc::clone(source));
             shared.spawn(async move {
-                let is_registered = ticket.is_registered();
-                let restored = contained(restore(&instance, &source, index, chunk, is_registered)).await;
+                let since = kept_since(&instance, &ticket);
+                let restored = contained(restore(&instance, &source, index, chunk, since)).await;
                 ticket.fill(restored);
             });
         }
@@ -415,36 +416,44 @@ async fn take_chunk(
     })
 }
 
-/// Verifies and decodes a chunk of the store's, and keeps it on disk, unless its segment was deleted meanwhile.
+/// Verifies and decodes a chunk of the store's, and keeps it on disk.
 async fn restore(
     shared: &Arc<Shared>,
     source: &Arc<Source>,
     index: ChunkIndex,
     stored: Stored,
-    is_registered: bool,
+    since: Option<Moment>,
 ) -> Result<Entry> {
+    let key = source.chunk_key(index);
     if source.manifest.coding().is_plain() {
         let chunk = decode(shared, source, index, stored)?;
-        if let Entry::Chunk(bytes, _) = &chunk
-            && is_registered
-        {
-            keep_on_disk(shared, source.chunk_key(index), bytes.bytes().clone());
+        if let (Entry::Chunk(bytes, _), Some(since)) = (&chunk, since) {
+            keep_on_disk(shared, key, bytes.bytes().clone(), since);
         }
         return Ok(chunk);
     }
     let (instance, source) = (Arc::clone(shared), Arc::clone(source));
     blocking(move || {
-        // Before they are decrypted in place. What the checksum does not fit is refused by decoding.
-        let expected = source.manifest.chunks().stored_crc32(index);
-        if is_registered
-            && let Some(disk) = instance.disk()
-            && expected == Some(Crc32::of(stored.bytes.as_ref()))
-        {
-            disk.write(&source.chunk_key(index), stored.bytes.as_ref());
+        // Decoding uses the stored bytes up. No reader waits for the disk, which may be slow.
+        let for_disk = since.and_then(|since| Some((copy_for_disk(&instance, &key, stored.bytes.as_ref())?, since)));
+        let chunk = decode(&instance, &source, index, stored)?;
+        if let Some((copy, since)) = for_disk {
+            keep_on_disk(&instance, key, copy, since);
         }
-        decode(&instance, &source, index, stored)
+        Ok(chunk)
     })
     .await
+}
+
+/// A copy of stored bytes, if the disk tier would take them and there is memory that nobody waits for.
+fn copy_for_disk(shared: &Shared, key: &EntryKey, stored: &[u8]) -> Option<Bytes> {
+    if !shared.disk()?.takes(key) {
+        return None;
+    }
+    let reservation = shared.cache.try_reserve_idle(stored.len() as u64)?;
+    let mut copy = shared.cache.buffer(stored.len(), reservation).ok()?.into_room();
+    copy.as_mut().copy_from_slice(stored);
+    Some(copy.share())
 }
 
 /// Gives the one room that `reservation` covers.

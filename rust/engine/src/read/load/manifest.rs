@@ -7,7 +7,7 @@ use alluvium_store::{GetObject, Key};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 
-use super::{DISK_READ_TIMEOUT, again_if_corrupt, keep_on_disk, limited, pieces::Pieces};
+use super::{DISK_READ_TIMEOUT, again_if_corrupt, keep_on_disk, kept_since, limited, pieces::Pieces};
 use crate::{
     Error, ErrorKind, Result,
     block::Block,
@@ -79,7 +79,7 @@ fn start_manifest_load(
     let expected = expected_length.unwrap_or(MANIFEST_BYTES_USUAL).min(MANIFEST_BYTES_MAX);
     let (instance, key) = (Arc::clone(shared), key.clone());
     shared.spawn(async move {
-        let load = again_if_corrupt(|| load_manifest(&instance, &key, identity, expected));
+        let load = again_if_corrupt(|| load_manifest(&instance, &key, identity, expected, &ticket));
         let manifest = contained(limited(instance.config.fetch_timeout, load)).await;
         ticket.fill(manifest.map(Entry::Manifest));
     });
@@ -88,22 +88,31 @@ fn start_manifest_load(
 /// Length of a manifest when nobody has told it, as of a segment of some hundred megabytes. One that is longer costs a second request.
 const MANIFEST_BYTES_USUAL: u64 = 1 << 20;
 
-/// Memory of a manifest that is loaded, as a multiple of its object: compressed indexes are held in both forms. Kafka's get two to three
-/// times smaller.
-const MANIFEST_SWELL: u64 = 4;
+/// What indexes that are compressed in a manifest take besides, as a multiple of its object: Kafka's get two to three times smaller.
+const MANIFEST_SWELL: u64 = 3;
+
+/// Most that is reserved for it before it is known.
+const MANIFEST_SWELL_MAX: u64 = 4 << 20;
+
+/// Memory to begin with for a manifest that is loaded: its object is held, and what is compressed in it in both forms. One that needs more is
+/// known by its begin.
+fn usual_memory(object_length: u64) -> u64 {
+    object_length + (object_length * MANIFEST_SWELL).min(MANIFEST_SWELL_MAX)
+}
 
 async fn load_manifest(
     shared: &Arc<Shared>,
     key: &Key,
     identity: Identity,
     mut expected_length: u64,
+    ticket: &Ticket,
 ) -> Result<Arc<CachedManifest>> {
     let wrong = |error: Error| error.during(format_args!("manifest {key}"));
     if let Some(manifest) = manifest_from_disk(shared, identity, expected_length).await {
         return Ok(manifest);
     }
     let (object, mut reserved) = loop {
-        let reserved = shared.cache.reserve_apart(expected_length * MANIFEST_SWELL).await?;
+        let reserved = shared.cache.reserve_apart(usual_memory(expected_length)).await?;
         let object = shared.fetch_store.get(key, None).await?;
         if object.object_length > MANIFEST_BYTES_MAX {
             let reason = format!(
@@ -120,7 +129,7 @@ async fn load_manifest(
     let bytes = collect_manifest(object).await.map_err(wrong)?;
     let length = bytes.len() as u64;
     let announced = Manifest::announced_index_bytes(&bytes).map_err(|error| wrong(error.into()))?;
-    if length + announced > expected_length * MANIFEST_SWELL {
+    if length + announced > usual_memory(expected_length) {
         // Given back first: of two loads that held some and waited for more, neither would get on.
         drop(reserved);
         reserved = shared.cache.reserve_apart(length + announced).await?;
@@ -140,7 +149,9 @@ async fn load_manifest(
             format!("manifest {key} is that of {found}"),
         ));
     }
-    keep_on_disk(shared, EntryKey::Manifest(identity.segment_id), bytes);
+    if let Some(since) = kept_since(shared, ticket) {
+        keep_on_disk(shared, EntryKey::Manifest(identity.segment_id), bytes, since);
+    }
     Ok(CachedManifest::new(manifest, reserved.split(length + announced)))
 }
 
@@ -152,7 +163,7 @@ async fn manifest_from_disk(
 ) -> Option<Arc<CachedManifest>> {
     let key = EntryKey::Manifest(identity.segment_id);
     let disk = shared.disk().filter(|disk| disk.contains(&key))?;
-    let most = expected_length * MANIFEST_SWELL;
+    let most = usual_memory(expected_length);
     let turn = Arc::clone(&shared.disk_reads).try_acquire_owned().ok()?;
     let mut reserved = shared.cache.reserve_apart(most).await.ok()?;
     let instance = Arc::clone(shared);

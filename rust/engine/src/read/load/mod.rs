@@ -22,7 +22,11 @@ use bytes::Bytes;
 pub(super) use chunks::{Claim, Memory, start_ahead_load, start_chunk_load, start_disk_load};
 pub(crate) use manifest::{Identity, manifest};
 
-use crate::{Error, ErrorKind, Result, cache::EntryKey, instance::Shared};
+use crate::{
+    Error, ErrorKind, Result,
+    cache::{EntryKey, Moment, Ticket},
+    instance::Shared,
+};
 
 /// Times that bytes with a wrong checksum are asked for again: damage on the way is cured by it, damage in the store is not.
 const REFETCHES_MAX: u32 = 1;
@@ -30,11 +34,18 @@ const REFETCHES_MAX: u32 = 1;
 /// Limit of a read from the disk tier; after it, the store is asked.
 const DISK_READ_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Keeps stored bytes, which are verified, on disk as well; nobody waits for it.
-pub(crate) fn keep_on_disk(shared: &Shared, key: EntryKey, stored: Bytes) {
+/// Keeps stored bytes, which are verified, on disk as well, unless their segment was dropped later than `since`; nobody waits for it.
+pub(crate) fn keep_on_disk(shared: &Shared, key: EntryKey, stored: Bytes, since: Moment) {
     if let Some(disk) = shared.disk() {
-        shared.spawn_blocking(move || disk.write(&key, &stored));
+        shared.spawn_blocking(move || disk.write(&key, &stored, since));
     }
+}
+
+/// Now, where what is loaded is to be kept on disk: not when its segment was deleted meanwhile.
+fn kept_since(shared: &Shared, ticket: &Ticket) -> Option<Moment> {
+    // First the moment: a segment is dropped from memory before it is from disk.
+    let now = shared.disk()?.now();
+    ticket.is_registered().then_some(now)
 }
 
 async fn limited<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {

@@ -18,7 +18,7 @@ fn is_found_out(what: &str, damage: impl Fn(&Path, &Path)) {
         let (file, other_file) = (file_of(root.path(), &key), file_of(root.path(), &other));
         let cache = open(root.path());
         for key in [&key, &other] {
-            cache.write(key, &bytes_of(key, LENGTH));
+            cache.put(key, &bytes_of(key, LENGTH));
         }
         let cache = if is_reopened {
             drop(cache);
@@ -36,7 +36,7 @@ fn is_found_out(what: &str, damage: impl Fn(&Path, &Path)) {
         assert!(fs::symlink_metadata(&file).is_err(), "{what}: it was not removed");
         assert_eq!(read(&cache, &other).unwrap(), bytes_of(&other, LENGTH), "{what}");
         assert_eq!(cache.bytes(), taken(root.path()), "{what}");
-        cache.write(&key, &bytes_of(&key, 50));
+        cache.put(&key, &bytes_of(&key, 50));
         assert_eq!(read(&cache, &key).unwrap(), bytes_of(&key, 50), "{what}");
     }
 }
@@ -101,7 +101,7 @@ fn a_chunk_of_another_segment_under_its_name_is_a_miss() {
     let (key, other) = (chunk(1, 3), chunk(2, 3));
     let cache = open(root.path());
     for key in [&key, &other] {
-        cache.write(key, &bytes_of(key, LENGTH));
+        cache.put(key, &bytes_of(key, LENGTH));
     }
     fs::copy(file_of(root.path(), &other), file_of(root.path(), &key)).unwrap();
     assert!(read(&cache, &key).is_none());
@@ -112,7 +112,7 @@ fn a_chunk_of_another_segment_under_its_name_is_a_miss() {
 fn a_piece_that_is_not_as_long_as_its_manifest_says_is_a_miss() {
     let (root, key) = (tempdir().unwrap(), chunk(1, 0));
     let cache = open(root.path());
-    cache.write(&key, &bytes_of(&key, 1000));
+    cache.put(&key, &bytes_of(&key, 1000));
     let read = cache.read(&key, Some(1001), |_| -> Option<Vec<u8>> {
         panic!("memory was asked for")
     });
@@ -124,12 +124,12 @@ fn a_piece_that_is_not_as_long_as_its_manifest_says_is_a_miss() {
 fn a_file_that_is_evicted_under_a_reader_is_read_to_its_end() {
     let (root, key) = (tempdir().unwrap(), chunk(1, 0));
     let cache = open(root.path());
-    cache.write(&key, &bytes_of(&key, LENGTH));
+    cache.put(&key, &bytes_of(&key, LENGTH));
     let (bytes, _) = cache
         .read(&key, None, |length| {
             // Between opening the file and reading it.
             cache.remove_segment(segment(1))();
-            cache.write(&key, b"another file of the same piece");
+            cache.put(&key, b"another file of the same piece");
             Some(vec![0; length])
         })
         .unwrap();
@@ -142,10 +142,10 @@ fn a_file_that_is_evicted_under_a_reader_is_read_to_its_end() {
 fn a_segment_whose_directory_was_deleted_is_a_miss_and_is_written_again() {
     let (root, key) = (tempdir().unwrap(), chunk(1, 0));
     let cache = open(root.path());
-    cache.write(&key, &bytes_of(&key, LENGTH));
+    cache.put(&key, &bytes_of(&key, LENGTH));
     fs::remove_dir_all(file_of(root.path(), &key).parent().unwrap()).unwrap();
     assert!(read(&cache, &key).is_none());
-    cache.write(&key, &bytes_of(&key, LENGTH));
+    cache.put(&key, &bytes_of(&key, LENGTH));
     assert_eq!(read(&cache, &key).unwrap(), bytes_of(&key, LENGTH));
     assert_eq!((cache.metrics.faults.get(), cache.bytes()), (1, taken(root.path())));
 }
@@ -157,7 +157,7 @@ fn a_directory_that_was_deleted_is_forgotten_and_not_made_again() {
         let root = parent.path().join("cache");
         let cache = open(&root);
         for index in 0..10 {
-            cache.write(&chunk(1, index), &bytes_of(&chunk(1, index), LENGTH));
+            cache.put(&chunk(1, index), &bytes_of(&chunk(1, index), LENGTH));
         }
         fs::remove_dir_all(&root).unwrap();
         // As a mount point is without its mount.
@@ -165,11 +165,11 @@ fn a_directory_that_was_deleted_is_forgotten_and_not_made_again() {
         if is_read_first {
             assert!(read(&cache, &chunk(1, 0)).is_none());
         } else {
-            cache.write(&chunk(2, 0), &bytes_of(&chunk(2, 0), LENGTH));
+            cache.put(&chunk(2, 0), &bytes_of(&chunk(2, 0), LENGTH));
         }
         assert_eq!((cache.entries(), cache.bytes()), (0, 0));
         assert!(cache.metrics.faults.get() > 0);
-        cache.write(&chunk(1, 0), &bytes_of(&chunk(1, 0), LENGTH));
+        cache.put(&chunk(1, 0), &bytes_of(&chunk(1, 0), LENGTH));
         cache.remove_segment(segment(1))();
         assert!(read(&cache, &chunk(1, 0)).is_none() && !cache.contains(&chunk(1, 0)));
         assert_eq!((cache.metrics.writes.get(), cache.metrics.bytes.get()), (10, 0));
@@ -181,7 +181,7 @@ fn a_directory_that_was_deleted_is_forgotten_and_not_made_again() {
         // A restart uses it.
         drop(cache);
         let cache = open(&root);
-        cache.write(&chunk(1, 0), &bytes_of(&chunk(1, 0), LENGTH));
+        cache.put(&chunk(1, 0), &bytes_of(&chunk(1, 0), LENGTH));
         assert!(cache.contains(&chunk(1, 0)));
     }
 }

@@ -50,8 +50,8 @@ fn with_files_of_a_megabyte_at_most() {
     };
     let cache = open(&root);
     let (small, large, later) = (chunk(1, 0), chunk(2, 0), chunk(1, 1));
-    cache.write(&small, &bytes_of(&small, 1000));
-    cache.write(&large, &bytes_of(&large, 3 << 20));
+    cache.put(&small, &bytes_of(&small, 1000));
+    cache.put(&large, &bytes_of(&large, 3 << 20));
     assert_eq!((cache.metrics.faults.get(), cache.metrics.writes.get()), (1, 1));
     assert_eq!(
         (cache.bytes(), files(&root).len(), directories(&root)),
@@ -60,11 +60,11 @@ fn with_files_of_a_megabyte_at_most() {
     );
     assert!(!cache.contains(&large));
     // For a while nothing is written; what is there is served.
-    cache.write(&later, &bytes_of(&later, 1000));
+    cache.put(&later, &bytes_of(&later, 1000));
     assert_eq!((cache.metrics.skipped_writes.get(), cache.entries()), (1, 1));
     assert_eq!(read(&cache, &small).unwrap(), bytes_of(&small, 1000));
     cache.faults.end_pause();
-    cache.write(&later, &bytes_of(&later, 1000));
+    cache.put(&later, &bytes_of(&later, 1000));
     assert_eq!(read(&cache, &later).unwrap(), bytes_of(&later, 1000));
     assert_eq!(cache.metrics.faults.get(), 1);
 }
@@ -83,13 +83,13 @@ fn without_a_descriptor_to_spare() {
         return;
     };
     let (cache, key, other) = (open(&root), chunk(1, 0), chunk(1, 1));
-    cache.write(&key, &bytes_of(&key, 1000));
+    cache.put(&key, &bytes_of(&key, 1000));
     let mut taken = Vec::new();
     while let Ok(file) = fs::File::open("/dev/null") {
         taken.push(file);
     }
     assert!(read(&cache, &key).is_none());
-    cache.write(&other, &bytes_of(&other, 1000));
+    cache.put(&other, &bytes_of(&other, 1000));
     assert_eq!((cache.metrics.faults.get(), cache.entries()), (2, 1));
     drop(taken);
     assert_eq!(read(&cache, &key).unwrap(), bytes_of(&key, 1000));
@@ -159,7 +159,7 @@ fn on_a_file_system_of_just_the_limit() {
                     match (state >> 20) % 16 {
                         0 => cache.remove_segment(segment(state % 20))(),
                         1 | 2 => cache.remove(&key),
-                        _ => cache.write(&key, &bytes_of(&key, usize::try_from((state >> 30) % 60_000).unwrap())),
+                        _ => cache.put(&key, &bytes_of(&key, usize::try_from((state >> 30) % 60_000).unwrap())),
                     }
                     assert!(cache.bytes() <= LIMIT);
                 }
@@ -180,7 +180,7 @@ fn on_a_file_system_of_just_the_limit() {
 fn a_full_disk_is_gone_around_and_used_when_there_is_room_again() {
     let Some(mount) = Mount::of(64 * 4096) else { return };
     let cache = open_with(mount.path(), 1000 * 4096);
-    let write = |index| cache.write(&chunk(1, index), &bytes_of(&chunk(1, index), 40_000));
+    let write = |index| cache.put(&chunk(1, index), &bytes_of(&chunk(1, index), 40_000));
     (0..5).for_each(write);
     assert_eq!((cache.entries(), cache.metrics.faults.get()), (5, 0));
     // Somebody else fills it.
@@ -203,7 +203,7 @@ fn a_full_disk_is_gone_around_and_used_when_there_is_room_again() {
     let cache = open_with(mount.path(), 1000 * 4096);
     assert_eq!(cache.entries(), 5);
     fs::remove_file(&other).unwrap();
-    cache.write(&chunk(1, 6), &bytes_of(&chunk(1, 6), 40_000));
+    cache.put(&chunk(1, 6), &bytes_of(&chunk(1, 6), 40_000));
     assert_eq!(read(&cache, &chunk(1, 6)).unwrap(), bytes_of(&chunk(1, 6), 40_000));
 }
 
@@ -223,14 +223,14 @@ fn files_that_cannot_be_removed_stay_counted_and_are_served_if_they_are_good() {
     let root = tempdir().unwrap();
     let cache = open_with(root.path(), 20 * 4096);
     for index in 0..20 {
-        cache.write(&chunk(1, index), &bytes_of(&chunk(1, index), 4000));
+        cache.put(&chunk(1, index), &bytes_of(&chunk(1, index), 4000));
     }
     let directory = file_of(root.path(), &chunk(1, 0)).parent().unwrap().to_path_buf();
     if !set_immutable(&directory, true) {
         println!("SKIPPED: files could not be made immutable; run as root, on ext4 or XFS, to try it");
         return;
     }
-    let write = |key: EntryKey| cache.write(&key, &bytes_of(&key, 4000));
+    let write = |key: EntryKey| cache.put(&key, &bytes_of(&key, 4000));
     write(chunk(2, 0));
     write(chunk(2, 1));
     assert_eq!((cache.metrics.faults.get(), cache.metrics.skipped_writes.get()), (1, 1));

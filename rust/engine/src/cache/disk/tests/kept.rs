@@ -15,9 +15,9 @@ fn a_piece_comes_back_as_it_was_also_after_a_restart() {
     let cache = open(root.path());
     for (key, length) in &pieces {
         assert!(!cache.contains(key) && read(&cache, key).is_none());
-        cache.write(key, &bytes_of(key, *length));
+        cache.put(key, &bytes_of(key, *length));
         // Again: it is here already.
-        cache.write(key, b"other bytes");
+        cache.put(key, b"other bytes");
     }
     assert_eq!((cache.metrics.writes.get(), cache.metrics.misses.get()), (4, 4));
     drop(cache);
@@ -41,7 +41,7 @@ fn a_piece_comes_back_as_it_was_also_after_a_restart() {
 fn memory_is_asked_for_exactly_and_may_be_refused() {
     let (root, key) = (tempdir().unwrap(), chunk(1, 0));
     let cache = open(root.path());
-    cache.write(&key, &bytes_of(&key, 1000));
+    cache.put(&key, &bytes_of(&key, 1000));
     let mut asked = 0;
     let refused = cache.read(&key, Some(1000), |length| {
         asked = length;
@@ -65,7 +65,7 @@ fn what_only_the_owner_may_read_is_kept_from_others() {
     let (root, key) = (tempdir().unwrap(), chunk(1, 0));
     let path = root.path().join("made");
     let cache = open(&path);
-    cache.write(&key, &bytes_of(&key, 100));
+    cache.put(&key, &bytes_of(&key, 100));
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let file = file_of(&path, &key);
     for directory in [&path, &path.join("segments"), file.parent().unwrap()] {
@@ -80,15 +80,15 @@ fn the_least_recently_used_goes_first_and_no_more_than_needed() {
     // A header and 4,000 bytes are one block.
     let cache = open_with(root.path(), 10 * 4096);
     for index in 0..10 {
-        cache.write(&chunk(1, index), &bytes_of(&chunk(1, index), 4000));
+        cache.put(&chunk(1, index), &bytes_of(&chunk(1, index), 4000));
     }
     assert_eq!((cache.bytes(), cache.metrics.evictions.get()), (10 * 4096, 0));
     read(&cache, &chunk(1, 0)).unwrap();
-    cache.write(&chunk(1, 10), &bytes_of(&chunk(1, 10), 4000));
+    cache.put(&chunk(1, 10), &bytes_of(&chunk(1, 10), 4000));
     assert_eq!(cache.metrics.evictions.get(), 1);
     assert!(cache.contains(&chunk(1, 0)) && !cache.contains(&chunk(1, 1)));
     // Three blocks for one piece.
-    cache.write(&chunk(2, 0), &bytes_of(&chunk(2, 0), 12_000));
+    cache.put(&chunk(2, 0), &bytes_of(&chunk(2, 0), 12_000));
     assert_eq!((cache.metrics.evictions.get(), cache.bytes()), (4, 10 * 4096));
     let left = (0..11)
         .filter(|&index| cache.contains(&chunk(1, index)))
@@ -96,7 +96,7 @@ fn the_least_recently_used_goes_first_and_no_more_than_needed() {
     assert_eq!(left, [0, 5, 6, 7, 8, 9, 10]);
     assert_eq!(taken(root.path()), 10 * 4096);
     // One that would not fit alone pushes nothing out.
-    cache.write(&chunk(3, 0), &vec![0; 10 * 4096]);
+    cache.put(&chunk(3, 0), &vec![0; 10 * 4096]);
     assert_eq!(
         (cache.metrics.skipped_writes.get(), cache.metrics.evictions.get()),
         (1, 4)
@@ -110,14 +110,14 @@ fn a_scan_leaves_what_is_read_again_and_again() {
     let cache = open_with(root.path(), 100 * 4096);
     let popular: Vec<EntryKey> = (0..50).map(|index| chunk(1, index)).collect();
     for key in &popular {
-        cache.write(key, &bytes_of(key, 4000));
+        cache.put(key, &bytes_of(key, 4000));
         read(&cache, key).unwrap();
         read(&cache, key).unwrap();
     }
     // A consumer reads ten times as much as fits, each chunk once from disk.
     for index in 0..1000 {
         let key = chunk(2, index);
-        cache.write(&key, &bytes_of(&key, 4000));
+        cache.put(&key, &bytes_of(&key, 4000));
         read(&cache, &key).unwrap();
         assert!(cache.bytes() <= cache.capacity());
     }
@@ -125,7 +125,7 @@ fn a_scan_leaves_what_is_read_again_and_again() {
     // What nobody wants any more is not protected for ever: others are read twice, and take its place.
     for index in 1000..1200 {
         let key = chunk(2, index);
-        cache.write(&key, &bytes_of(&key, 4000));
+        cache.put(&key, &bytes_of(&key, 4000));
         read(&cache, &key).unwrap();
         read(&cache, &key).unwrap();
     }
@@ -137,7 +137,7 @@ fn a_scan_leaves_what_is_read_again_and_again() {
 fn a_purge_takes_all_of_a_segment_and_nothing_else() {
     let root = tempdir().unwrap();
     let cache = open(root.path());
-    let write = |key: EntryKey| cache.write(&key, &bytes_of(&key, 5000));
+    let write = |key: EntryKey| cache.put(&key, &bytes_of(&key, 5000));
     for number in 1..=3 {
         write(EntryKey::Manifest(segment(number)));
         for index in [0, 1, 2, u32::MAX] {
@@ -163,26 +163,27 @@ fn a_write_under_way_at_a_purge_is_not_taken_in() {
     let metrics = Arc::new(DiskMetrics::default());
     let mut index = Index::new(1 << 20, Arc::clone(&metrics));
     let piece = Piece::from(&chunk(1, 7));
-    assert!(index.begin(piece) && !index.begin(piece));
+    let before = index.now();
+    assert!(index.begin(piece, before) && !index.begin(piece, before));
     assert!(matches!(index.reserve(8192), Room::Reserved));
     assert!(index.take_segment(segment(1)).is_empty());
-    assert!(!index.begin(piece), "somebody is still at its file");
+    assert!(!index.begin(piece, index.now()), "somebody is still at its file");
     assert!(!index.commit(piece, 8000));
     assert_eq!((metrics.bytes.get(), index.entries()), (8192, 0));
     assert!(index.removed(piece, 8192));
     assert_eq!(metrics.bytes.get(), 0);
-    assert!(index.begin(piece));
+    assert!(!index.begin(piece, before) && index.begin(piece, index.now()));
 }
 
 #[test]
 fn bytes_that_turned_out_wrong_are_dropped() {
     let (root, key) = (tempdir().unwrap(), chunk(1, 0));
     let cache = open(root.path());
-    cache.write(&key, b"wrong, as their manifest says");
+    cache.put(&key, b"wrong, as their manifest says");
     cache.remove(&key);
     cache.remove(&key);
     assert_eq!((cache.metrics.faults.get(), cache.entries(), cache.bytes()), (1, 0, 0));
     assert_eq!(directories(root.path()), 0);
-    cache.write(&key, &bytes_of(&key, 100));
+    cache.put(&key, &bytes_of(&key, 100));
     assert_eq!(read(&cache, &key).unwrap(), bytes_of(&key, 100));
 }

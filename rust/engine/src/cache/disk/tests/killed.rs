@@ -34,7 +34,7 @@ fn victim() {
             scope.spawn(move || {
                 for index in (0..CHUNKS).cycle() {
                     let key = chunk(thread, index);
-                    cache.write(&key, &bytes_of(&key, LENGTH));
+                    cache.put(&key, &bytes_of(&key, LENGTH));
                 }
             });
         }

@@ -22,6 +22,13 @@ use crate::{Error, ErrorKind};
 
 const MIB: u64 = 1 << 20;
 
+impl DiskCache {
+    /// Keeps a piece whose segment was not dropped.
+    fn put(&self, key: &EntryKey, bytes: &[u8]) {
+        self.write(key, bytes, self.now());
+    }
+}
+
 fn config(path: &Path, size: u64) -> DiskCacheConfig {
     DiskCacheConfig {
         path: path.to_path_buf(),

@@ -23,7 +23,7 @@ fn what_lies_beside_our_own_directory_is_left_alone() {
     // What the top of a file system has.
     fs::create_dir(root.path().join("lost+found")).unwrap();
     let cache = open(root.path());
-    cache.write(&key, &bytes_of(&key, 100));
+    cache.put(&key, &bytes_of(&key, 100));
     drop(cache);
     fs::write(root.path().join("note"), b"mine").unwrap();
     let cache = open(root.path());
@@ -88,7 +88,7 @@ fn links_and_foreign_names_are_removed_and_lead_nowhere() {
     let (kept, linked, moved) = (chunk(1, 0), chunk(1, 1), chunk(2, 0));
     let cache = open(root.path());
     for key in [&kept, &linked, &moved] {
-        cache.write(key, &bytes_of(key, 100));
+        cache.put(key, &bytes_of(key, 100));
     }
     drop(cache);
     // Whole files, but outside: a chunk, and the directory of a segment.
@@ -126,8 +126,8 @@ fn links_and_foreign_names_are_removed_and_lead_nowhere() {
     fs::rename(directory, outside.path().join("kept")).unwrap();
     symlink(outside.path().join("kept"), directory).unwrap();
     assert!(read(&cache, &kept).is_none());
-    cache.write(&kept, b"bytes that must not get out");
-    cache.write(&chunk(1, 5), b"bytes that must not get out");
+    cache.put(&kept, b"bytes that must not get out");
+    cache.put(&chunk(1, 5), b"bytes that must not get out");
     cache.remove_segment(segment(1))();
     assert_eq!(fs::read_dir(outside.path().join("kept")).unwrap().count(), 1);
     assert_eq!(
@@ -142,7 +142,7 @@ fn a_lowered_limit_holds_from_the_start_and_the_newest_stay() {
     let cache = open_with(root.path(), 100 * 4096);
     for index in 0..100 {
         let key = chunk(u64::from(index % 7), index);
-        cache.write(&key, &bytes_of(&key, 4000));
+        cache.put(&key, &bytes_of(&key, 4000));
         // Files in the same tick of the file system's clock have no order.
         let time = fs::FileTimes::new().set_modified(std::time::UNIX_EPOCH + Duration::from_secs(u64::from(index)));
         let file = fs::File::options()
