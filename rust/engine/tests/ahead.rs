@@ -243,3 +243,24 @@ fn consumers_who_come_by_the_same_end_cost_one_listing() {
     assert!(soon(|| lists() == 2));
     assert_idle(&bench.engine);
 }
+
+#[test]
+fn a_consumer_not_far_behind_another_costs_nothing() {
+    let memory = [("cache.memory.bytes", "67108864"), ("memory.budget.bytes", "160000000")];
+    let bench = Bench::new(&[192 * MIB], &memory);
+    // Slow enough for the first to have all loaded ahead that he may have.
+    let slow = FaultRule::new(Operation::GetObject, FaultAction::Delay { ms: 20 }).key_contains(".log");
+    bench.server.faults().set(vec![slow]).unwrap();
+    let (mut first, mut second) = (0, 0);
+    while second < 170 * MIB {
+        if first < 191 * MIB {
+            first = bench.fetch(0, first) - 4000;
+        }
+        if first > 20 * MIB {
+            second = bench.fetch(0, second) - 4000;
+        }
+    }
+    let (bytes, size) = (bench.server.counters().bytes_out(), 192 * MIB);
+    assert!(bytes <= size + size / 50, "{bytes} bytes for {size}");
+    assert_idle(&bench.engine);
+}

@@ -273,17 +273,17 @@ impl Cache {
         self.try_reserve(bytes, Order::evict)
     }
 
-    /// Takes memory for something that nobody waits for, if there is any: as a part of `stock`, which may have `stock_max` bytes, and of what
-    /// can be loaded ahead in all.
+    /// Takes memory for something that nobody waits for, if there is any: as a part of `stock`, which may have `own_max` bytes, and of all that is
+    /// loaded ahead, which may have `all_max`.
     pub(crate) fn try_reserve_ahead(
         &self,
         bytes: u64,
         stock: &Arc<Stock>,
-        stock_max: u64,
+        (own_max, all_max): (u64, u64),
     ) -> Option<(Reservation, Stocked)> {
         loop {
-            let all = (&self.stock, self.ahead_max());
-            if let Some(stocked) = Stocked::new((stock, stock_max), all, bytes, &self.changed) {
+            let all = (&self.stock, all_max);
+            if let Some(stocked) = Stocked::new((stock, own_max), all, bytes, &self.changed) {
                 return match self.try_reserve(bytes, Order::evict_lightly) {
                     Some(reservation) => Some((reservation, stocked)),
                     None => {

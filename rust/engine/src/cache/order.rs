@@ -1,8 +1,10 @@
 //! Which entry goes next.
 //!
 //! # Purpose
-//! Entries are in one of three lists, each in order of use: loaded ahead and not used yet; used once; used again. A consumer that reads a
-//! segment from end to end leaves all of it behind as used once, so it cannot push out what others come back to.
+//! Entries are in one of three lists: loaded ahead and not used yet, in the order of loading; used once, in the order in which the first reader got on;
+//! used again, in the order of the last use. A consumer that reads a segment from end to end leaves all of it behind as used once, so it cannot push
+//! out what others come back to. Those who read just behind him change nothing in that order, so what all of them have passed goes before what some
+//! are still to read.
 //!
 //! # Invariants
 //! * Those used again take at most half of the limit; the least recently used of them are then counted as used once.
@@ -47,7 +49,7 @@ struct Slot {
     bytes: u64,
     /// Since when it is in its list, or last used in it.
     since: Instant,
-    /// Where in the segment it was last asked for.
+    /// The last place in the segment that it was asked for.
     place: u64,
     /// In the list of those loaded ahead: whose it is.
     stocked: Option<Stocked>,
@@ -125,13 +127,14 @@ impl Order {
             slot.place = place;
             return Some(slot.entry.clone());
         }
-        if let Some(slot) = self.once.slots.get_mut(key) {
-            let is_again = place <= slot.place && slot.since.elapsed() >= SAME_USE;
-            slot.place = place;
-            slot.since = Instant::now();
+        if let Some(slot) = self.once.slots.peek_mut(key) {
             let entry = slot.entry.clone();
-            if is_again {
+            if place <= slot.place && slot.since.elapsed() >= SAME_USE {
                 self.promote(key);
+            } else if place > slot.place || matches!(key, EntryKey::Manifest(_)) {
+                slot.place = place;
+                slot.since = Instant::now();
+                self.once.slots.promote(key);
             }
             return Some(entry);
         }

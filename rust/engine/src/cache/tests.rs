@@ -159,12 +159,37 @@ async fn a_segment_read_from_end_to_end_does_not_push_out_what_is_used_again() {
 }
 
 #[tokio::test]
+async fn what_all_have_passed_goes_before_what_one_is_still_to_read() {
+    let cache = cache(4, 4);
+    let at = |index, place| {
+        let cache = Arc::clone(&cache);
+        async move {
+            match cache.look_up(key(index), place) {
+                Lookup::Missing(ticket, _) => ticket.fill(Ok(page(&cache, 1).await)),
+                Lookup::Hit(_) => {}
+                Lookup::Loading(load) => panic!("{load:?}"),
+            }
+        }
+    };
+    // The first reads four chunks in two steps each, the second only the first of them, later.
+    for index in 0..4 {
+        at(index, 10 * u64::from(index)).await;
+        at(index, 10 * u64::from(index) + 5).await;
+    }
+    at(0, 0).await;
+    at(0, 5).await;
+    at(9, 90).await;
+    assert!(matches!(cache.look_up(key(0), 0), Lookup::Missing(..)));
+    assert!((1..4).all(|index| cache.has(&key(index))));
+}
+
+#[tokio::test]
 async fn what_is_loaded_ahead_waits_for_its_reader_and_takes_nothing_from_others() {
     let cache = cache(5, 5);
     let stock = Arc::default();
     let ahead = |index| {
         let mut ticket = cache.claim_ahead(key(index))?;
-        let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &stock, u64::MAX)?;
+        let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &stock, (u64::MAX, cache.ahead_max()))?;
         ticket.stock(stocked);
         ticket.fill(Ok(in_page(&cache, reservation, 9)));
         Some(())
@@ -190,7 +215,7 @@ async fn what_is_loaded_ahead_waits_for_its_reader_and_takes_nothing_from_others
 async fn what_was_loaded_ahead_and_forgotten_goes_first() {
     let cache = cache(2, 2);
     let mut ticket = cache.claim_ahead(key(0)).unwrap();
-    let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &Arc::default(), PAGE).unwrap();
+    let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &Arc::default(), (PAGE, PAGE)).unwrap();
     ticket.stock(stocked);
     ticket.fill(Ok(in_page(&cache, reservation, 9)));
     read(&cache, 1).await;
@@ -206,18 +231,22 @@ async fn who_waits_to_load_ahead_looks_again_when_there_may_be_memory_and_not_be
     let stock = Arc::default();
     let held = cache.reserve(6 * PAGE).await.unwrap();
     let mut ticket = cache.claim_ahead(key(0)).unwrap();
-    let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &stock, 2 * PAGE).unwrap();
+    let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &stock, (2 * PAGE, 8 * PAGE)).unwrap();
     ticket.stock(stocked);
     let changed = cache.changed();
     tokio::pin!(changed);
     changed.as_mut().enable();
     // Two who looked and found nothing would else wake each other for ever.
     assert!(
-        cache.try_reserve_ahead(2 * PAGE, &stock, 8 * PAGE).is_none(),
+        cache
+            .try_reserve_ahead(2 * PAGE, &stock, (8 * PAGE, 8 * PAGE))
+            .is_none(),
         "no memory"
     );
     assert!(
-        cache.try_reserve_ahead(2 * PAGE, &stock, 2 * PAGE).is_none(),
+        cache
+            .try_reserve_ahead(2 * PAGE, &stock, (2 * PAGE, 8 * PAGE))
+            .is_none(),
         "no share"
     );
     assert_eq!(cache.ahead_bytes(), PAGE);
@@ -268,10 +297,10 @@ async fn memory_that_readers_hold_counts_and_comes_back_when_it_is_short() {
     holders.iter().for_each(|holder| cache.watch(Arc::downgrade(holder)));
     cache.purge(segment());
     assert_eq!((cache.bytes(), cache.load_bytes()), (0, 2 * PAGE));
-    assert!(cache.try_reserve_ahead(PAGE, &Arc::default(), PAGE).is_none());
+    assert!(cache.try_reserve_ahead(PAGE, &Arc::default(), (PAGE, PAGE)).is_none());
     let reservation = cache.reserve(2 * PAGE).await.unwrap();
     assert!(keepers.iter().all(|keeper| lock(&keeper.0).is_none()));
-    assert!(cache.try_reserve_ahead(PAGE, &Arc::default(), PAGE).is_none());
+    assert!(cache.try_reserve_ahead(PAGE, &Arc::default(), (PAGE, PAGE)).is_none());
     drop(reservation);
     assert_eq!(cache.load_bytes(), 0);
 }

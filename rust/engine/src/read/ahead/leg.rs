@@ -11,6 +11,7 @@ use crate::{
     instance::Shared,
     read::{
         Source,
+        ahead::Share,
         load::{Claim, Memory, start_disk_load},
     },
 };
@@ -86,7 +87,7 @@ pub(super) fn claim(
     first: u32,
     wanted: u64,
     run: &Arc<Run>,
-    share: u64,
+    share: Share,
 ) -> Claimed {
     let chunk_count = source.manifest.chunks().chunks().len() as u64;
     let end = u64::from(first).saturating_add(wanted).min(chunk_count);

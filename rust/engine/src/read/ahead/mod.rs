@@ -25,7 +25,7 @@ mod run;
 mod successor;
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
@@ -62,8 +62,20 @@ pub(crate) struct Ahead {
 #[derive(Debug, Default)]
 struct Sharers {
     runs: Mutex<Vec<Weak<Run>>>,
-    count: AtomicU64,
+    /// Segments that they are in.
+    segments: AtomicU64,
+    /// Bytes between the first and the last of those that are in the same segment, in all.
+    lag: AtomicU64,
     counted_at_ms: AtomicU64,
+}
+
+/// Bytes that may be in memory in front of readers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Share {
+    /// Of one run.
+    pub(super) own: u64,
+    /// Of all.
+    pub(super) all: u64,
 }
 
 /// How long a count of the sharers is good.
@@ -118,11 +130,19 @@ impl Ahead {
         }
     }
 
-    /// Bytes that a run may have in front of it, besides the chunk that its reader holds and the one before, where a batch can begin that he
-    /// asks for again. What consumers of one segment read ahead serves all of them, so that they have one share.
-    pub(super) fn share(&self, shared: &Shared, chunk_size: u64) -> u64 {
-        let share = shared.cache.ahead_max() / self.sharers.count(shared.metrics.clock.now_ms());
-        share.saturating_sub(2 * chunk_size)
+    /// What a run may have in front of it, besides the chunk that its reader holds and the one before, where a batch can begin that he
+    /// asks for again.
+    ///
+    /// What consumers of one segment read ahead serves all of them, so that they have one share; and what the first of them has read is kept
+    /// for those who are not far behind.
+    pub(super) fn share(&self, shared: &Shared, chunk_size: u64) -> Share {
+        let most = shared.cache.ahead_max();
+        let (segments, lag) = self.sharers.count(shared.metrics.clock.now_ms(), most);
+        let all = most.saturating_sub(lag);
+        Share {
+            own: (all / segments).saturating_sub(2 * chunk_size),
+            all,
+        }
     }
 }
 
@@ -134,20 +154,50 @@ impl Sharers {
         self.counted_at_ms.store(0, Ordering::Relaxed);
     }
 
-    /// Segments that are read in sequence, at least one.
-    fn count(&self, now_ms: u64) -> u64 {
+    /// Segments that are read in sequence, at least one, and how far in them the last are behind the first: those who are further behind than half
+    /// of a share do not count, since it would cost the first more than it saves.
+    fn count(&self, now_ms: u64, most: u64) -> (u64, u64) {
         let counted_at = self.counted_at_ms.load(Ordering::Relaxed);
         if counted_at == 0 || now_ms.saturating_sub(counted_at) >= SHARERS_COUNTED_MS {
-            let mut segments = HashSet::new();
-            lock(&self.runs).retain(|run| run.upgrade().is_some_and(|run| run.stays_sharer(&mut segments)));
-            self.count.store(segments.len() as u64, Ordering::Relaxed);
+            let mut positions = HashMap::new();
+            lock(&self.runs).retain(|run| run.upgrade().is_some_and(|run| run.stays_sharer(&mut positions)));
+            let segments = (positions.len() as u64).max(1);
+            let lag = positions
+                .values()
+                .map(|positions| lag(positions, most / segments / 2))
+                .sum();
+            self.segments.store(segments, Ordering::Relaxed);
+            self.lag.store(lag, Ordering::Relaxed);
             self.counted_at_ms.store(now_ms.max(1), Ordering::Relaxed);
         }
-        self.count.load(Ordering::Relaxed).max(1)
+        (
+            self.segments.load(Ordering::Relaxed).max(1),
+            self.lag.load(Ordering::Relaxed),
+        )
     }
+}
+
+/// How far the last of them is behind the first, of those that are at most so far behind.
+fn lag(positions: &[u64], most: u64) -> u64 {
+    let first = positions.iter().max().copied().unwrap_or(0);
+    let behind = positions.iter().map(|position| first - position);
+    behind.filter(|&behind| behind <= most).max().unwrap_or(0)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every change under a lock is whole in itself.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lag;
+
+    #[test]
+    fn those_far_behind_hold_nobody_up() {
+        assert_eq!(lag(&[], 100), 0);
+        assert_eq!(lag(&[70], 100), 0);
+        assert_eq!(lag(&[70, 20, 69], 100), 50);
+        assert_eq!(lag(&[70, 20, 69], 49), 1);
+    }
 }

@@ -1,7 +1,7 @@
 //! Streams that continue each other, and what is loaded in front of them.
 
 use std::{
-    collections::{BTreeSet, HashSet, VecDeque},
+    collections::{BTreeSet, HashMap, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
@@ -12,6 +12,7 @@ use std::{
 use alluvium_format::{ChunkIndex, PlainPosition, Uuid};
 
 use super::{
+    Share,
     leg::{Leg, claim},
     lock,
 };
@@ -178,12 +179,12 @@ impl Run {
         self.rested() > FORGOTTEN
     }
 
-    /// Adds the segment in which it reads ahead now. Whether it does: if not, it is no sharer until it begins again.
-    pub(super) fn stays_sharer(&self, segments: &mut HashSet<Uuid>) -> bool {
+    /// Adds the segment in which it reads ahead now, and its position there. Whether it does: if not, it is no sharer until it begins again.
+    pub(super) fn stays_sharer(&self, positions: &mut HashMap<Uuid, Vec<u64>>) -> bool {
         let mut state = self.lock();
         state.is_sharer = self.rested() < RESTING && !state.is_at_end();
         if state.is_sharer {
-            segments.insert(state.leg.segment_id);
+            positions.entry(state.leg.segment_id).or_default().push(state.position);
         }
         state.is_sharer
     }
@@ -288,7 +289,7 @@ impl Run {
             return VecDeque::new();
         }
         state.grow();
-        let request = REQUEST_BYTES.min(state.window).min(share);
+        let request = REQUEST_BYTES.min(state.window).min(share.own);
         let wanted = (request / chunk_size).saturating_sub(1);
         let claimed = claim(shared, source, missed.0 + 1, wanted, self, share);
         state.leg.next = state.leg.next.max(missed.0 + 1 + claimed.count);
@@ -315,7 +316,7 @@ impl Run {
         if state.waited {
             state.grow();
         }
-        let window = state.window_within(share);
+        let window = state.window_within(share.own);
         let chunks = source.manifest.chunks();
         let Some(current) = chunks.chunk_at(PlainPosition(position)) else {
             return;
@@ -446,8 +447,7 @@ impl Run {
 /// Bytes in front of the reader, and how many there may be.
 struct InFront {
     window: u64,
-    /// Bytes of them that may be in memory.
-    share: u64,
+    share: Share,
     ahead: u64,
     /// Whether a request was begun.
     begun: bool,

@@ -20,7 +20,10 @@ use crate::{
     cache::{Entry, EntryKey, Moment, Ticket},
     completion::{blocking, contained},
     instance::Shared,
-    read::{Source, ahead::Run},
+    read::{
+        Source,
+        ahead::{Run, Share},
+    },
 };
 
 /// A chunk to be loaded ahead. It takes its memory when its bytes come.
@@ -72,10 +75,12 @@ impl Memory {
         source: &Source,
         claim: &mut Claim,
         run: &Run,
-        share: u64,
+        share: Share,
     ) -> Option<Self> {
         let (total, decompressed) = Self::needed(source, claim.index).ok()?;
-        let (whole, stocked) = shared.cache.try_reserve_ahead(total, run.stock(), share)?;
+        let (whole, stocked) = shared
+            .cache
+            .try_reserve_ahead(total, run.stock(), (share.own, share.all))?;
         claim.ticket.stock(stocked);
         Some(Self::of(whole, decompressed))
     }
