@@ -264,3 +264,33 @@ fn a_consumer_not_far_behind_another_costs_nothing() {
     assert!(bytes <= size + size / 50, "{bytes} bytes for {size}");
     assert_idle(&bench.engine);
 }
+
+#[test]
+fn little_memory_and_few_places_do_not_wait_for_each_other() {
+    let least = [
+        ("chunk.size.bytes", "4194304"),
+        ("memory.budget.bytes", "50331648"),
+        ("cache.memory.bytes", "8388608"),
+        ("fetch.timeout.ms", "20000"),
+    ];
+    let bench = Bench::with_partitions(&[24 * MIB; 8], &least, |number| i32::try_from(number).unwrap());
+    // The store asks for fewer, again and again.
+    let throttled = || {
+        let action = FaultAction::Error {
+            status: 503,
+            code: "SlowDown".to_owned(),
+            retry_after: None,
+        };
+        FaultRule::new(Operation::GetObject, action).key_contains(".log")
+    };
+    let rules = (0..20).map(|number| throttled().skip(number * 4).times(2)).collect();
+    bench.server.faults().set(rules).unwrap();
+    thread::scope(|threads| {
+        for segment in 0..bench.segments.len() {
+            let bench = &bench;
+            threads.spawn(move || bench.consume(segment));
+        }
+    });
+    assert_eq!(metric(&bench.engine, "fetch", "failures_total"), 0);
+    assert_idle(&bench.engine);
+}

@@ -50,6 +50,7 @@ use crate::{
 };
 pub(crate) use disk::{DiskCache, DiskMetrics, Moment};
 pub(crate) use entry::{CachedManifest, Entry, EntryKey, Load, Lookup};
+pub(crate) use order::Use;
 use order::{Evicted, Order, Taken};
 pub(crate) use stock::{Stock, Stocked};
 pub(crate) use ticket::Ticket;
@@ -121,10 +122,12 @@ impl Cache {
         })
     }
 
-    /// Looks `key` up for somebody who reads it from `place` on.
-    pub(crate) fn look_up(self: &Arc<Self>, key: EntryKey, place: u64) -> Lookup {
+    /// Looks `key` up for somebody who uses it so.
+    pub(crate) fn look_up(self: &Arc<Self>, key: EntryKey, used: impl Into<Use>) -> Lookup {
+        let used = used.into();
+        let place = used.place;
         let mut state = self.lock();
-        if let Some(entry) = state.order.get(&key, place) {
+        if let Some(entry) = state.order.get(&key, used) {
             self.metrics.cache_hits.add(1);
             return Lookup::Hit(entry);
         }
@@ -178,6 +181,11 @@ impl Cache {
         }
     }
 
+    /// Notes that the last of its readers has passed a chunk.
+    pub(crate) fn passed(&self, key: &EntryKey) {
+        self.lock().order.demote(key);
+    }
+
     /// Whether it is here or under way.
     pub(crate) fn has(&self, key: &EntryKey) -> bool {
         let state = self.lock();
@@ -186,7 +194,7 @@ impl Cache {
 
     /// A manifest that is here, without a load.
     pub(crate) fn manifest(&self, segment_id: Uuid) -> Option<Arc<CachedManifest>> {
-        match self.lock().order.get(&EntryKey::Manifest(segment_id), 0) {
+        match self.lock().order.get(&EntryKey::Manifest(segment_id), Use::from(0)) {
             Some(Entry::Manifest(manifest)) => {
                 self.metrics.cache_hits.add(1);
                 Some(manifest)

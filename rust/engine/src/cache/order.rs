@@ -1,10 +1,9 @@
 //! Which entry goes next.
 //!
 //! # Purpose
-//! Entries are in one of three lists: loaded ahead and not used yet, in the order of loading; used once, in the order in which the first reader got on;
-//! used again, in the order of the last use. A consumer that reads a segment from end to end leaves all of it behind as used once, so it cannot push
-//! out what others come back to. Those who read just behind him change nothing in that order, so what all of them have passed goes before what some
-//! are still to read.
+//! Entries are in one of three lists: loaded ahead and not used yet, in the order of loading; used once, and used again, in the order of use. A
+//! consumer that reads a segment from end to end leaves all of it behind as used once, so it cannot push out what others come back to. What the
+//! last of several has passed goes first, since by its use it would go last.
 //!
 //! # Invariants
 //! * Those used again take at most half of the limit; the least recently used of them are then counted as used once.
@@ -49,10 +48,25 @@ struct Slot {
     bytes: u64,
     /// Since when it is in its list, or last used in it.
     since: Instant,
-    /// The last place in the segment that it was asked for.
+    /// Where in the segment it was last asked for.
     place: u64,
     /// In the list of those loaded ahead: whose it is.
     stocked: Option<Stocked>,
+}
+
+/// How an entry is used.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Use {
+    /// The place in the segment from which on it is read.
+    pub(crate) place: u64,
+    /// Whether by somebody who follows others through the segment, which says nothing of its being used again.
+    pub(crate) follows: bool,
+}
+
+impl From<u64> for Use {
+    fn from(place: u64) -> Self {
+        Use { place, follows: false }
+    }
 }
 
 /// How an entry comes in.
@@ -121,20 +135,19 @@ impl Order {
         replaced
     }
 
-    /// An entry that is used at this place.
-    pub(super) fn get(&mut self, key: &EntryKey, place: u64) -> Option<Entry> {
+    /// An entry that is used so.
+    pub(super) fn get(&mut self, key: &EntryKey, Use { place, follows }: Use) -> Option<Entry> {
         if let Some(slot) = self.again.slots.get_mut(key) {
             slot.place = place;
             return Some(slot.entry.clone());
         }
-        if let Some(slot) = self.once.slots.peek_mut(key) {
+        if let Some(slot) = self.once.slots.get_mut(key) {
+            let is_again = place <= slot.place && slot.since.elapsed() >= SAME_USE && !follows;
+            slot.place = place;
+            slot.since = Instant::now();
             let entry = slot.entry.clone();
-            if place <= slot.place && slot.since.elapsed() >= SAME_USE {
+            if is_again {
                 self.promote(key);
-            } else if place > slot.place || matches!(key, EntryKey::Manifest(_)) {
-                slot.place = place;
-                slot.since = Instant::now();
-                self.once.slots.promote(key);
             }
             return Some(entry);
         }
@@ -156,6 +169,11 @@ impl Order {
         {
             self.once.put(key, slot);
         }
+    }
+
+    /// Lets an entry that was used once go first.
+    pub(super) fn demote(&mut self, key: &EntryKey) {
+        self.once.slots.demote(key);
     }
 
     /// Whether it is there; that is no use of it.

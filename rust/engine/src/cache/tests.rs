@@ -158,27 +158,24 @@ async fn a_segment_read_from_end_to_end_does_not_push_out_what_is_used_again() {
     assert!(cache.lock().order.kept_bytes() <= cache.capacity() / 2);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_all_have_passed_goes_before_what_one_is_still_to_read() {
     let cache = cache(4, 4);
-    let at = |index, place| {
-        let cache = Arc::clone(&cache);
-        async move {
-            match cache.look_up(key(index), place) {
-                Lookup::Missing(ticket, _) => ticket.fill(Ok(page(&cache, 1).await)),
-                Lookup::Hit(_) => {}
-                Lookup::Loading(load) => panic!("{load:?}"),
-            }
-        }
-    };
-    // The first reads four chunks in two steps each, the second only the first of them, later.
     for index in 0..4 {
-        at(index, 10 * u64::from(index)).await;
-        at(index, 10 * u64::from(index) + 5).await;
+        read(&cache, index).await;
     }
-    at(0, 0).await;
-    at(0, 5).await;
-    at(9, 90).await;
+    // Somebody follows, late: he is not the one for whom they are kept.
+    tokio::time::advance(Duration::from_secs(5)).await;
+    let follows = Use {
+        place: 0,
+        follows: true,
+    };
+    for index in [0, 1] {
+        assert!(matches!(cache.look_up(key(index), follows), Lookup::Hit(_)));
+    }
+    cache.passed(&key(0));
+    assert_eq!(cache.lock().order.kept_bytes(), 0);
+    read(&cache, 9).await;
     assert!(matches!(cache.look_up(key(0), 0), Lookup::Missing(..)));
     assert!((1..4).all(|index| cache.has(&key(index))));
 }

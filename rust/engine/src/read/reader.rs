@@ -16,16 +16,23 @@ use alluvium_format::{ChunkIndex, IndexType, PlainPosition};
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::{Source, ahead::Run, load::start_chunk_load};
+use super::{
+    Source,
+    ahead::{Rank, Run},
+    load::start_chunk_load,
+};
 use crate::{
     Error, ErrorKind, Result,
-    cache::{CachedManifest, Holder, Load, Lookup},
+    cache::{CachedManifest, Holder, Load, Lookup, Use},
     instance::Shared,
     metrics::GaugeGuard,
 };
 
 /// A chunk that was not read from for so long can be let go: Kafka reads a stream at once and closes it, or forgets it.
 const HELD: Duration = Duration::from_secs(1);
+
+/// Chunks behind the one that is read: a batch that is asked for again can begin in the one before it.
+const PASSED: u32 = 2;
 
 /// What a read gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,7 +238,17 @@ impl Reader {
             .ok_or_else(|| outside(at))?;
         let key = source.chunk_key(index);
         let since = Instant::now();
-        match self.shared.cache.look_up(key, at) {
+        let rank = run.rank();
+        if rank == Rank::Last
+            && let Some(passed) = index.0.checked_sub(PASSED)
+        {
+            self.shared.cache.passed(&source.chunk_key(ChunkIndex(passed)));
+        }
+        let used = Use {
+            place: at,
+            follows: rank != Rank::First,
+        };
+        match self.shared.cache.look_up(key, used) {
             Lookup::Hit(entry) => self.hold(position, entry.chunk()?.into_bytes())?,
             Lookup::Loading(load) => {
                 if load.completion.is_running() {

@@ -107,7 +107,7 @@ pub(super) fn claim(
         };
         let mut claim = Claim { index, ticket };
         if is_on_disk {
-            let Some(memory) = Memory::ahead(shared, source, &mut claim, run, share) else {
+            let Some(memory) = Memory::ahead(shared, source, index, &mut claim.ticket, run, share) else {
                 break;
             };
             start_disk_load(shared, source, claim, memory, run);

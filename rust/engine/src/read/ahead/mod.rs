@@ -35,7 +35,7 @@ use std::{
 use alluvium_format::Uuid;
 
 use leg::Leg;
-pub(super) use run::Run;
+pub(super) use run::{Rank, Run};
 use successor::Successors;
 
 use super::Source;
@@ -154,18 +154,44 @@ impl Sharers {
         self.counted_at_ms.store(0, Ordering::Relaxed);
     }
 
+    /// Looks which segments are read, and who follows whom.
+    fn survey(&self, most: u64) -> (u64, u64) {
+        let mut by_segment: HashMap<Uuid, Vec<(Arc<Run>, u64)>> = HashMap::new();
+        lock(&self.runs).retain(|run| {
+            let Some(run) = run.upgrade() else { return false };
+            let Some((segment_id, position)) = run.place_as_sharer() else {
+                run.set_rank(Rank::First);
+                return false;
+            };
+            by_segment.entry(segment_id).or_default().push((run, position));
+            true
+        });
+        let segments = (by_segment.len() as u64).max(1);
+        let near = most / segments / 2;
+        let mut lag = 0;
+        for runs in by_segment.values() {
+            let first = runs.iter().map(|(_, position)| *position).max().unwrap_or(0);
+            let together = || runs.iter().filter(|(_, position)| first - position <= near);
+            let last = together().map(|(_, position)| *position).min().unwrap_or(first);
+            for (run, position) in runs {
+                run.set_rank(match *position {
+                    // Whoever is too far behind is on his own.
+                    position if position == first || first - position > near => Rank::First,
+                    position if position == last => Rank::Last,
+                    _ => Rank::Middle,
+                });
+            }
+            lag += first - last;
+        }
+        (segments, lag)
+    }
+
     /// Segments that are read in sequence, at least one, and how far in them the last are behind the first: those who are further behind than half
     /// of a share do not count, since it would cost the first more than it saves.
     fn count(&self, now_ms: u64, most: u64) -> (u64, u64) {
         let counted_at = self.counted_at_ms.load(Ordering::Relaxed);
         if counted_at == 0 || now_ms.saturating_sub(counted_at) >= SHARERS_COUNTED_MS {
-            let mut positions = HashMap::new();
-            lock(&self.runs).retain(|run| run.upgrade().is_some_and(|run| run.stays_sharer(&mut positions)));
-            let segments = (positions.len() as u64).max(1);
-            let lag = positions
-                .values()
-                .map(|positions| lag(positions, most / segments / 2))
-                .sum();
+            let (segments, lag) = self.survey(most);
             self.segments.store(segments, Ordering::Relaxed);
             self.lag.store(lag, Ordering::Relaxed);
             self.counted_at_ms.store(now_ms.max(1), Ordering::Relaxed);
@@ -177,27 +203,7 @@ impl Sharers {
     }
 }
 
-/// How far the last of them is behind the first, of those that are at most so far behind.
-fn lag(positions: &[u64], most: u64) -> u64 {
-    let first = positions.iter().max().copied().unwrap_or(0);
-    let behind = positions.iter().map(|position| first - position);
-    behind.filter(|&behind| behind <= most).max().unwrap_or(0)
-}
-
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // Every change under a lock is whole in itself.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::lag;
-
-    #[test]
-    fn those_far_behind_hold_nobody_up() {
-        assert_eq!(lag(&[], 100), 0);
-        assert_eq!(lag(&[70], 100), 0);
-        assert_eq!(lag(&[70, 20, 69], 100), 50);
-        assert_eq!(lag(&[70, 20, 69], 49), 1);
-    }
 }

@@ -1,7 +1,7 @@
 //! Streams that continue each other, and what is loaded in front of them.
 
 use std::{
-    collections::{BTreeSet, HashMap, VecDeque},
+    collections::{BTreeSet, VecDeque},
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
@@ -81,6 +81,7 @@ pub(in crate::read) struct Run {
     own_requests: Arc<Gauge>,
     all_requests: Arc<Gauge>,
     stock: Arc<Stock>,
+    rank: Mutex<Rank>,
     /// Requests that wait for memory, by the chunk that they want it for.
     awaiting: Mutex<BTreeSet<Place>>,
 }
@@ -102,6 +103,17 @@ struct RunState {
     /// Whether it is counted among those who share the memory.
     is_sharer: bool,
     next: Next,
+}
+
+/// Where a run is among those that read a segment one close behind the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::read) enum Rank {
+    /// Nobody is in front of it.
+    First,
+    /// Somebody is in front of it, and somebody behind.
+    Middle,
+    /// Nobody comes behind it.
+    Last,
 }
 
 /// What comes behind the segment.
@@ -160,6 +172,7 @@ impl Run {
             own_requests: Arc::default(),
             all_requests: Arc::clone(all_requests),
             stock: Arc::default(),
+            rank: Mutex::new(Rank::First),
             awaiting: Mutex::default(),
         })
     }
@@ -179,14 +192,20 @@ impl Run {
         self.rested() > FORGOTTEN
     }
 
-    /// Adds the segment in which it reads ahead now, and its position there. Whether it does: if not, it is no sharer until it begins again.
-    pub(super) fn stays_sharer(&self, positions: &mut HashMap<Uuid, Vec<u64>>) -> bool {
+    /// The segment in which it reads ahead now, and its position there; if it does not, it is no sharer until it begins again.
+    pub(super) fn place_as_sharer(&self) -> Option<(Uuid, u64)> {
         let mut state = self.lock();
         state.is_sharer = self.rested() < RESTING && !state.is_at_end();
-        if state.is_sharer {
-            positions.entry(state.leg.segment_id).or_default().push(state.position);
-        }
-        state.is_sharer
+        state.is_sharer.then_some((state.leg.segment_id, state.position))
+    }
+
+    /// Where it is among those that read the segment.
+    pub(in crate::read) fn rank(&self) -> Rank {
+        *lock(&self.rank)
+    }
+
+    pub(super) fn set_rank(&self, rank: Rank) {
+        *lock(&self.rank) = rank;
     }
 
     /// Notes a request on its way until the guard is dropped.

@@ -1,36 +1,26 @@
-//! Chunks: from disk or from the store, one or many with one request, into the cache.
+//! Chunks: from disk or from the store, into the cache.
 
 use std::{
-    collections::VecDeque,
-    future::Future,
     ops::{Range, RangeInclusive},
     sync::Arc,
-    time::Duration,
 };
 
 use alluvium_format::{ChunkIndex, Codec, Crc32};
 use alluvium_store::{ErrorKind as StoreKind, StoreError};
 use bytes::Bytes;
-use tokio::time::Instant;
 
-use super::{DISK_READ_TIMEOUT, again_if_corrupt, keep_on_disk, kept_since, limited, pieces::Pieces};
+use super::{DISK_READ_TIMEOUT, keep_on_disk, limited, pieces::Pieces};
 use crate::{
     Error, ErrorKind, Result,
     budget::{Budget, PooledBuffer, Reservation},
     cache::{Entry, EntryKey, Moment, Ticket},
-    completion::{blocking, contained},
+    completion::blocking,
     instance::Shared,
     read::{
         Source,
         ahead::{Run, Share},
     },
 };
-
-/// A chunk to be loaded ahead. It takes its memory when its bytes come.
-pub(in crate::read) struct Claim {
-    pub(in crate::read) index: ChunkIndex,
-    pub(in crate::read) ticket: Ticket,
-}
 
 /// What a chunk is loaded into: its stored bytes, and, where they are compressed, Kafka's.
 #[derive(Debug)]
@@ -58,13 +48,13 @@ impl Memory {
     }
 
     /// Waits for it: all in one step, so that nobody holds a part and waits for the rest.
-    async fn wait(shared: &Shared, source: &Source, index: ChunkIndex) -> Result<Self> {
+    pub(super) async fn wait(shared: &Shared, source: &Source, index: ChunkIndex) -> Result<Self> {
         let (total, decompressed) = Self::needed(source, index)?;
         Ok(Self::of(shared.cache.reserve(total).await?, decompressed))
     }
 
     /// Takes it at once, if that can be.
-    fn at_once(shared: &Shared, source: &Source, index: ChunkIndex) -> Option<Self> {
+    pub(super) fn at_once(shared: &Shared, source: &Source, index: ChunkIndex) -> Option<Self> {
         let (total, decompressed) = Self::needed(source, index).ok()?;
         Some(Self::of(shared.cache.try_reserve_wanted(total)?, decompressed))
     }
@@ -73,15 +63,16 @@ impl Memory {
     pub(in crate::read) fn ahead(
         shared: &Shared,
         source: &Source,
-        claim: &mut Claim,
+        index: ChunkIndex,
+        ticket: &mut Ticket,
         run: &Run,
         share: Share,
     ) -> Option<Self> {
-        let (total, decompressed) = Self::needed(source, claim.index).ok()?;
+        let (total, decompressed) = Self::needed(source, index).ok()?;
         let (whole, stocked) = shared
             .cache
             .try_reserve_ahead(total, run.stock(), (share.own, share.all))?;
-        claim.ticket.stock(stocked);
+        ticket.stock(stocked);
         Some(Self::of(whole, decompressed))
     }
 
@@ -94,83 +85,8 @@ impl Memory {
     }
 }
 
-/// Loads the chunk that a reader misses, and with the same request those that are claimed behind it.
-pub(in crate::read) fn start_chunk_load(
-    shared: &Arc<Shared>,
-    source: &Arc<Source>,
-    index: ChunkIndex,
-    ticket: Ticket,
-    ahead: VecDeque<Claim>,
-    run: &Arc<Run>,
-) {
-    let (instance, source, run) = (Arc::clone(shared), Arc::clone(source), Arc::clone(run));
-    shared.spawn(async move {
-        let limit = instance.config.fetch_timeout;
-        // Those behind come with the first request only.
-        let mut ahead = Some(ahead);
-        let chunk = again_if_corrupt(|| {
-            let behind = ahead.take().unwrap_or_default();
-            let load = load_missed(&instance, &source, index, behind, &run, &ticket);
-            contained(limited(limit, load))
-        })
-        .await;
-        ticket.fill(chunk);
-    });
-}
-
-/// Loads chunks that follow each other, for nobody in particular.
-pub(in crate::read) fn start_ahead_load(
-    shared: &Arc<Shared>,
-    source: &Arc<Source>,
-    claims: VecDeque<Claim>,
-    run: &Arc<Run>,
-) {
-    spawn_ahead(shared, source, run, |instance, source, run| async move {
-        load_claims(&instance, &source, claims, &run).await
-    });
-}
-
-/// Runs what nobody waits for as a request of the run's. Its failure says nothing to anybody: whoever needs the chunks loads them.
-fn spawn_ahead<Work>(
-    shared: &Arc<Shared>,
-    source: &Arc<Source>,
-    run: &Arc<Run>,
-    work: impl FnOnce(Arc<Shared>, Arc<Source>, Arc<Run>) -> Work,
-) where
-    Work: Future<Output = Result<()>> + Send + 'static,
-{
-    let running = run.begin_request();
-    let key = source.key.clone();
-    let work = work(Arc::clone(shared), Arc::clone(source), Arc::clone(run));
-    shared.spawn(async move {
-        if let Err(error) = contained(work).await {
-            tracing::debug!(%key, %error, "reading ahead failed");
-        }
-        drop(running);
-    });
-}
-
-/// Reads a chunk from disk, for nobody in particular.
-pub(in crate::read) fn start_disk_load(
-    shared: &Arc<Shared>,
-    source: &Arc<Source>,
-    Claim { index, ticket }: Claim,
-    memory: Memory,
-    run: &Arc<Run>,
-) {
-    let (instance, source) = (Arc::clone(shared), Arc::clone(source));
-    let running = run.begin_request();
-    shared.spawn(async move {
-        // Without one, whoever needs it finds it missing.
-        if let Some(chunk) = chunk_from_disk(&instance, &source, index, memory).await {
-            ticket.fill(Ok(chunk));
-        }
-        drop(running);
-    });
-}
-
 /// A chunk that is on disk and as it should be.
-async fn chunk_from_disk(
+pub(super) async fn chunk_from_disk(
     shared: &Arc<Shared>,
     source: &Arc<Source>,
     index: ChunkIndex,
@@ -202,165 +118,8 @@ async fn chunk_from_disk(
     limited(DISK_READ_TIMEOUT, read).await.ok().flatten()
 }
 
-/// The chunk that is missed. The body goes on for the chunks behind it in a task of its own.
-async fn load_missed(
-    shared: &Arc<Shared>,
-    source: &Arc<Source>,
-    index: ChunkIndex,
-    mut behind: VecDeque<Claim>,
-    run: &Arc<Run>,
-    ticket: &Ticket,
-) -> Result<Entry> {
-    let follows = behind.front().is_none_or(|first| first.index.0 == index.0 + 1);
-    if !follows {
-        // What lies between is on disk.
-        start_ahead_load(shared, source, std::mem::take(&mut behind), run);
-    }
-    let mut memory = match Memory::at_once(shared, source, index) {
-        Some(memory) => memory,
-        None => {
-            // Others may want those behind, and need not wait for this one's memory.
-            behind.clear();
-            Memory::wait(shared, source, index).await?
-        }
-    };
-    let key = source.chunk_key(index);
-    if behind.is_empty() && shared.disk().is_some_and(|disk| disk.contains(&key)) {
-        if let Some(chunk) = chunk_from_disk(shared, source, index, memory).await {
-            return Ok(chunk);
-        }
-        memory = Memory::wait(shared, source, index).await?;
-    }
-    let last = behind.back().map_or(index, |claim| claim.index);
-    let mut pieces = open(shared, source, index..=last).await?;
-    let chunk = take_chunk(shared, source, index, memory, &mut pieces).await?;
-    let chunk = restore(shared, source, index, chunk, kept_since(shared, ticket)).await?;
-    if behind.is_empty() {
-        if let Err(error) = pieces.end().await {
-            tracing::debug!(key = %source.key, %error, "a body did not end behind its bytes");
-        }
-    } else {
-        spawn_ahead(shared, source, run, |instance, source, run| async move {
-            fill_claims(&instance, &source, behind, &run, pieces).await
-        });
-    }
-    Ok(chunk)
-}
-
-async fn load_claims(
-    shared: &Arc<Shared>,
-    source: &Arc<Source>,
-    claims: VecDeque<Claim>,
-    run: &Arc<Run>,
-) -> Result<()> {
-    let (Some(first), Some(last)) = (claims.front(), claims.back()) else {
-        return Ok(());
-    };
-    let opening = open(shared, source, first.index..=last.index);
-    let pieces = limited(shared.config.fetch_timeout, opening).await?;
-    fill_claims(shared, source, claims, run, pieces).await
-}
-
-/// Fills one chunk after the other. Stops between two when the readers are gone, or when there is no memory for long; what is left is given up.
-async fn fill_claims(
-    shared: &Arc<Shared>,
-    source: &Arc<Source>,
-    mut claims: VecDeque<Claim>,
-    run: &Arc<Run>,
-    mut pieces: Pieces,
-) -> Result<()> {
-    while let Some(mut claim) = claims.pop_front() {
-        let share = shared.ahead.share(shared, source.chunk_size());
-        let memory = match Memory::ahead(shared, source, &mut claim, run, share) {
-            Some(memory) => memory,
-            None => match memory_late(shared, source, &mut claim, &claims, run).await? {
-                Some(memory) => memory,
-                None => {
-                    shared.metrics.ahead_abandoned.add(1);
-                    run.gave_up(source, claim.index);
-                    return Ok(());
-                }
-            },
-        };
-        let Claim { index, ticket } = claim;
-        let abandoned = async {
-            loop {
-                tokio::time::sleep(LOOK_AT_READERS).await;
-                if !ticket.is_registered() || (run.is_forgotten() && !ticket.is_wanted()) {
-                    return;
-                }
-            }
-        };
-        let chunk = tokio::select! {
-            biased;
-            chunk = take_chunk(shared, source, index, memory, &mut pieces) => chunk?,
-            () = abandoned => {
-                shared.metrics.ahead_abandoned.add(1);
-                return Ok(());
-            }
-        };
-        if source.manifest.coding().is_plain() {
-            let since = kept_since(shared, &ticket);
-            ticket.fill(restore(shared, source, index, chunk, since).await);
-        } else {
-            // The next one arrives while this one is decoded.
-            let (instance, source) = (Arc::clone(shared), Arc::clone(source));
-            shared.spawn(async move {
-                let since = kept_since(&instance, &ticket);
-                let restored = contained(restore(&instance, &source, index, chunk, since)).await;
-                ticket.fill(restored);
-            });
-        }
-    }
-    pieces.end().await
-}
-
-/// How often it is looked whether anybody still reads what is loaded ahead.
-const LOOK_AT_READERS: Duration = Duration::from_millis(250);
-
-/// How often a request that waits for memory looks again at least.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
-
-/// A request that finds no memory for so long is given up: its readers are slower than was thought, and the store will not wait for ever.
-const MEMORY_AWAITED: Duration = Duration::from_secs(5);
-
-/// Memory for a chunk of a request that is on its way, when there was none at once; meanwhile, the store is made to wait. `None`: the request is to be
-/// given up.
-async fn memory_late(
-    shared: &Arc<Shared>,
-    source: &Arc<Source>,
-    claim: &mut Claim,
-    behind: &VecDeque<Claim>,
-    run: &Arc<Run>,
-) -> Result<Option<Memory>> {
-    shared.metrics.ahead_memory_waits.add(1);
-    let turn = run.await_memory(source, claim.index);
-    let given_up_at = Instant::now() + MEMORY_AWAITED;
-    loop {
-        let changed = shared.cache.changed();
-        tokio::pin!(changed);
-        changed.as_mut().enable();
-        if turn.is_first()
-            && let share = shared.ahead.share(shared, source.chunk_size())
-            && let Some(memory) = Memory::ahead(shared, source, claim, run, share)
-        {
-            return Ok(Some(memory));
-        }
-        if claim.ticket.is_wanted() || behind.iter().any(|claim| claim.ticket.is_wanted()) {
-            let waiting = Memory::wait(shared, source, claim.index);
-            return limited(shared.config.fetch_timeout, waiting).await.map(Some);
-        }
-        let is_in_the_way = shared.guards.limits.reads().waiting > 0;
-        if is_in_the_way || run.is_forgotten() || !claim.ticket.is_registered() || Instant::now() >= given_up_at {
-            return Ok(None);
-        }
-        // What readers let go of comes without a change.
-        let _ = tokio::time::timeout(LOOK_AGAIN, changed).await;
-    }
-}
-
 /// Asks for the stored bytes of chunks.
-async fn open(shared: &Arc<Shared>, source: &Source, indexes: RangeInclusive<ChunkIndex>) -> Result<Pieces> {
+pub(super) async fn open(shared: &Arc<Shared>, source: &Source, indexes: RangeInclusive<ChunkIndex>) -> Result<Pieces> {
     let (first, last) = (*indexes.start(), *indexes.end());
     let range = stored_range(source, first)?.start..stored_range(source, last)?.end;
     let object = match shared.fetch_store.get(&source.key, Some(range)).await {
@@ -389,14 +148,14 @@ fn no_chunk(source: &Source, index: ChunkIndex) -> Error {
 }
 
 /// A chunk's stored bytes, and the memory for decompressing them.
-struct Stored {
+pub(super) struct Stored {
     bytes: PooledBuffer,
     /// Bytes that were reserved for them.
     reserved: u64,
     decompressed: Option<Reservation>,
 }
 
-async fn take_chunk(
+pub(super) async fn take_chunk(
     shared: &Shared,
     source: &Source,
     index: ChunkIndex,
@@ -422,7 +181,7 @@ async fn take_chunk(
 }
 
 /// Verifies and decodes a chunk of the store's, and keeps it on disk.
-async fn restore(
+pub(super) async fn restore(
     shared: &Arc<Shared>,
     source: &Arc<Source>,
     index: ChunkIndex,

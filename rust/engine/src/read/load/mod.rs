@@ -5,7 +5,8 @@
 //! verified and filled into the cache as soon as its last byte is here, while the rest is still on its way.
 //!
 //! # Invariants
-//! * Memory is reserved before the request: whoever waits for it holds no connection and no turn that another load needs to end.
+//! * Memory for a chunk that is missed is reserved before the request: whoever waits for it holds no connection and no place among the requests. What is
+//!   loaded ahead takes it later, and gives its place up when somebody waits for that.
 //! * Nothing unverified gets into the cache.
 //!
 //! # Failure
@@ -14,13 +15,15 @@
 mod chunks;
 mod manifest;
 mod pieces;
+mod requests;
 
 use std::{future::Future, time::Duration};
 
 use bytes::Bytes;
 
-pub(super) use chunks::{Claim, Memory, start_ahead_load, start_chunk_load, start_disk_load};
+pub(super) use chunks::Memory;
 pub(crate) use manifest::{Identity, manifest};
+pub(super) use requests::{Claim, start_ahead_load, start_chunk_load, start_disk_load};
 
 use crate::{
     Error, ErrorKind, Result,
