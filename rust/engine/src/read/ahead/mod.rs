@@ -182,6 +182,8 @@ impl Sharers {
                 });
             }
             lag += first - last;
+            // What each of them holds and may ask for again, as for the first.
+            lag += together().skip(1).map(|(run, _)| run.in_use_bytes()).sum::<u64>();
         }
         (segments, lag)
     }

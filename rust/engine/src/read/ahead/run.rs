@@ -199,6 +199,11 @@ impl Run {
         state.is_sharer.then_some((state.leg.segment_id, state.position))
     }
 
+    /// The chunk that its reader holds, and the one before, where a batch can begin that he asks for again.
+    pub(super) fn in_use_bytes(&self) -> u64 {
+        2 * self.lock().leg.chunk_size
+    }
+
     /// Where it is among those that read the segment.
     pub(in crate::read) fn rank(&self) -> Rank {
         *lock(&self.rank)
