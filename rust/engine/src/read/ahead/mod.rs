@@ -8,12 +8,14 @@
 //! Streams of a partition that continue each other are a [`Run`]. A stream that is opened joins the run that ends just there, or begins
 //! one; what it reads moves the run on. Once a run is known to be sequential, [`Run::plan`] keeps a window in front of it loaded or on its way: it
 //! doubles with every request until requests have their full size, and beyond that whenever a reader has had to wait. Behind the segment's end
-//! goes the next one, which one listing finds by the order of keys.
+//! goes the next one ([`successor`]). What is asked for takes memory when it comes, as far as the run has its [`Share`] of it.
 //!
 //! # Invariants
 //! * A run that does not continue reads nothing ahead: random access costs the chunks that it touches.
-//! * All runs together stay within [`Cache::ahead_max`], each within its equal share.
-//! * Nobody waits for reading ahead, and it waits for nobody: without memory, or a place in the cache, it does not happen.
+//! * What all runs together have in memory stays within [`Cache::ahead_max`]; segments have equal shares of it, and those who follow each other
+//!   through a segment one together.
+//! * Reading ahead waits for memory, and nobody for it: it gives way to whoever wants its place, and what somebody comes to wait for is no reading
+//!   ahead any more.
 //!
 //! # Cancel
 //! What is on its way for a run that nobody has used for [`FORGOTTEN`] is given up.
