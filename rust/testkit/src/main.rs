@@ -77,6 +77,9 @@ struct FaultProxyArguments {
     /// Limit of each direction of each connection
     #[arg(long, value_name = "N")]
     bytes_per_second: Option<u64>,
+    /// Limit of each direction of all connections together
+    #[arg(long, value_name = "N")]
+    total_bytes_per_second: Option<u64>,
     /// Understand requests, instead of passing bytes
     #[arg(long)]
     http: bool,
@@ -176,7 +179,8 @@ fn fault_proxy(arguments: FaultProxyArguments) -> Result<(), ToolError> {
     let proxy = FaultProxy::start_blocking(ProxyConfig {
         upstream,
         listen: arguments.listen,
-        link: LinkShape::round_trip(Duration::from_millis(arguments.latency_ms), arguments.bytes_per_second),
+        link: LinkShape::round_trip(Duration::from_millis(arguments.latency_ms), arguments.bytes_per_second)
+            .shared_by_all(arguments.total_bytes_per_second),
         protocol: if arguments.http { Protocol::Http } else { Protocol::Tcp },
     })?;
     if let Some(rules) = arguments.faults {

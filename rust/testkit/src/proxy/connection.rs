@@ -187,7 +187,17 @@ where
     Source: AsyncRead + Unpin,
     Sink: AsyncWrite + Unpin,
 {
-    let lane = |direction| Lane::new(direction, shared.link.subscribe(), fault, &shared.counters, control);
+    let lane = |direction| {
+        let trunk = shared.trunks.of(direction);
+        Lane::new(
+            direction,
+            shared.link.subscribe(),
+            trunk,
+            fault,
+            &shared.counters,
+            control,
+        )
+    };
     let (up, down) = (lane(Direction::Up), lane(Direction::Down));
     let (mut from_client, mut to_client) = (SharedSocket(client), SharedSocket(client));
     let mut upwards = pin!(up.carry(&mut from_client, sink));

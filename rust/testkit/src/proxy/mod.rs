@@ -45,6 +45,7 @@ pub use self::link::{Direction, LaneShape, LinkShape};
 pub use self::listener::Availability;
 
 use self::connection::Level;
+use self::link::trunk::Trunks;
 use self::listener::Wish;
 use crate::accept::{accept_all, bind};
 use crate::admin::{self, Administered};
@@ -129,6 +130,7 @@ struct Shared {
     upstream: SocketAddr,
     level: Level,
     link: watch::Sender<LinkShape>,
+    trunks: Trunks,
     link_faults: LinkFaults,
     faults: Faults<HttpFault>,
     chaos: ChaosSwitch,
@@ -181,6 +183,7 @@ impl FaultProxy {
             upstream: config.upstream,
             level,
             link: watch::Sender::new(config.link),
+            trunks: Trunks::default(),
             link_faults: LinkFaults::default(),
             faults: Faults::default(),
             chaos: ChaosSwitch::default(),

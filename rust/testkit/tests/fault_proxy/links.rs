@@ -172,6 +172,31 @@ async fn a_cap_is_kept_and_smooth() {
 }
 
 #[tokio::test]
+async fn connections_share_what_all_together_may_carry() {
+    let proxy = link_to(bare(pour).await).await;
+    let rate = 8 * MIB;
+    proxy.set_link(LinkShape::default().shared_by_all(Some(rate as u64)));
+    let mut streams = Vec::new();
+    for _ in 0..4 {
+        let mut stream = connect(&proxy).await;
+        stream.write_all(b"x").await.unwrap();
+        stream.readable().await.unwrap();
+        streams.push(stream);
+    }
+    let receiving = streams
+        .iter_mut()
+        .map(|stream| received_in(stream, Duration::from_secs(1)));
+    for bytes in futures::future::join_all(receiving).await {
+        assert_near(bytes, rate / 4, "one of four");
+    }
+    streams.truncate(1);
+    // What was on its way to the others has passed.
+    received_in(&mut streams[0], Duration::from_millis(300)).await;
+    let bytes = received_in(&mut streams[0], Duration::from_secs(1)).await;
+    assert_near(bytes, rate, "the one that is left");
+}
+
+#[tokio::test]
 async fn a_cap_upwards_reaches_the_sender() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let proxy = link_to(listener.local_addr().unwrap()).await;

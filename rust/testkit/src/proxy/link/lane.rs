@@ -1,6 +1,6 @@
 //! Purpose: one direction of one connection, from a source to a sink.
 //!
-//! Flow: collect (pace, read, put into the line) and deliver (take out when due, write) run side by side in the
+//! Flow: collect (pace, read, pass the trunk, put into the line) and deliver (take out when due, write) run side by side in the
 //! connection's task.
 //!
 //! Failure: whatever ends a lane, what was read before is delivered first, unless the sink is what failed.
@@ -9,6 +9,7 @@
 
 use super::line::{Line, Load};
 use super::pacer::{PIECE_BYTES_MAX, Pacer};
+use super::trunk::Trunk;
 use super::{Direction, LinkShape, fault::LinkFault};
 use crate::control::Control;
 use crate::proxy::counters::ProxyCounters;
@@ -40,6 +41,7 @@ pub(in crate::proxy) enum LaneEnd {
 pub(in crate::proxy) struct Lane<'connection> {
     direction: Direction,
     shape: watch::Receiver<LinkShape>,
+    trunk: &'connection Trunk,
     counters: &'connection ProxyCounters,
     control: &'connection Control,
     fault: Option<LinkFault>,
@@ -50,6 +52,7 @@ impl<'connection> Lane<'connection> {
     pub(in crate::proxy) fn new(
         direction: Direction,
         shape: watch::Receiver<LinkShape>,
+        trunk: &'connection Trunk,
         fault: Option<LinkFault>,
         counters: &'connection ProxyCounters,
         control: &'connection Control,
@@ -57,6 +60,7 @@ impl<'connection> Lane<'connection> {
         Self {
             direction,
             shape,
+            trunk,
             counters,
             control,
             fault,
@@ -90,7 +94,8 @@ impl<'connection> Lane<'connection> {
         loop {
             let shape = self.shape.borrow().lane(self.direction);
             line.room(shape.line_bytes()).await;
-            let bytes_max = pacer.free(shape.bytes_per_second).await;
+            let own_max = pacer.free(shape.bytes_per_second).await;
+            let bytes_max = own_max.min(Trunk::piece_bytes(shape.total_bytes_per_second));
             if buffer.capacity() - buffer.len() < READ_BYTES_MIN {
                 buffer.reserve(PIECE_BYTES_MAX);
             }
@@ -99,15 +104,18 @@ impl<'connection> Lane<'connection> {
             let now = Instant::now();
             // It may have changed while nothing came.
             let shape = self.shape.borrow().lane(self.direction);
-            due = due.max(now + shape.latency);
+            if let Ok(count) = read {
+                pacer.take(count, shape.bytes_per_second, asked, now);
+                self.trunk.pass(count, shape.total_bytes_per_second).await;
+            }
+            due = due.max(Instant::now() + shape.latency);
             if first && let Some(delay) = self.slow_start() {
                 due += delay;
             }
             first = false;
             match read {
                 Ok(0) => line.push(due, Load::End),
-                Ok(count) => {
-                    pacer.take(count, shape.bytes_per_second, asked, now);
+                Ok(_) => {
                     line.push(due, Load::Bytes(buffer.split()));
                     continue;
                 }

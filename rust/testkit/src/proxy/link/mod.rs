@@ -1,7 +1,8 @@
 //! Purpose: the network between client and server: it takes time, has a width, and breaks. Any protocol, bytes only.
 //!
 //! Flow: `lane` carries one direction of one connection: a read waits until the lane's width allows it (`pacer`), the
-//! bytes lie in a delay line until they are due (`line`), and are written. `fault` chooses the connections that break.
+//! bytes lie in a delay line until they are due (`line`), and are written. What all connections share of their way is the
+//! `trunk`. `fault` chooses the connections that break.
 //! `socket` lets both directions, and who watches them, share one TCP connection.
 //!
 //! Invariants: bytes keep their order; a change of the shape is for all bytes read after it, on open connections too.
@@ -14,6 +15,7 @@ pub(super) mod lane;
 mod line;
 mod pacer;
 pub(super) mod socket;
+pub(super) mod trunk;
 
 use std::time::Duration;
 
@@ -39,6 +41,8 @@ pub struct LaneShape {
     pub latency: Duration,
     /// Of one connection; `None` for no limit. 0 counts as 1.
     pub bytes_per_second: Option<u64>,
+    /// Of all connections together, which have equal parts of it; `None` for no limit. 0 counts as 1.
+    pub total_bytes_per_second: Option<u64>,
 }
 
 impl LaneShape {
@@ -71,8 +75,17 @@ impl LinkShape {
         let lane = LaneShape {
             latency: latency / 2,
             bytes_per_second,
+            total_bytes_per_second: None,
         };
         Self { up: lane, down: lane }
+    }
+
+    /// The same way, of which all connections together carry no more than `bytes_per_second` in each direction.
+    #[must_use]
+    pub fn shared_by_all(mut self, bytes_per_second: Option<u64>) -> Self {
+        self.up.total_bytes_per_second = bytes_per_second;
+        self.down.total_bytes_per_second = bytes_per_second;
+        self
     }
 
     pub(super) fn lane(&self, direction: Direction) -> LaneShape {

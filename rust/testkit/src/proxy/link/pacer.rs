@@ -15,7 +15,14 @@ const PIECES_PER_SECOND: u64 = 200;
 /// A read that waited longer than this found the lane idle. The timer's step is 1 ms.
 const IDLE: Duration = Duration::from_millis(2);
 /// The most that is caught up: how late a loaded machine may wake the lane.
-const LATE_MAX: Duration = Duration::from_millis(100);
+pub(super) const LATE_MAX: Duration = Duration::from_millis(100);
+
+/// The largest read at a rate.
+pub(super) fn piece_bytes(bytes_per_second: u64) -> usize {
+    usize::try_from(bytes_per_second / PIECES_PER_SECOND)
+        .unwrap_or(usize::MAX)
+        .clamp(1, PIECE_BYTES_MAX)
+}
 
 pub(super) struct Pacer {
     /// When the bytes taken so far will have passed.
@@ -35,9 +42,7 @@ impl Pacer {
         if self.free_at > Instant::now() {
             tokio::time::sleep_until(self.free_at).await;
         }
-        usize::try_from(rate / PIECES_PER_SECOND)
-            .unwrap_or(usize::MAX)
-            .clamp(1, PIECE_BYTES_MAX)
+        piece_bytes(rate)
     }
 
     /// That many bytes, asked for at `asked`, came at `now`.

@@ -11,6 +11,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.TreeMap;
+import java.util.stream.Stream;
 
 /** What the command line asks for; tests/bench/README.md describes each option. */
 final class Options {
@@ -25,6 +26,7 @@ final class Options {
             "  --settle-seconds N       pause between the copies and the reads (10)",
             "  --latency-ms N           put the proxy before the store, and add so much to each round trip",
             "  --bytes-per-second N     put the proxy before the store, and limit each connection",
+            "  --total-bytes-per-second N  put the proxy before the store, and limit all connections together",
             "  --json FILE              append each row as a line of JSON");
 
     /** Where a broker-like fetch begins. */
@@ -43,6 +45,7 @@ final class Options {
     /** Of the proxy; null when there is to be none. */
     final Integer latencyMillis;
     final Long bytesPerSecond;
+    final Long totalBytesPerSecond;
     final Path json;
 
     private Options(Map<String, String> given, List<String> set) {
@@ -72,16 +75,20 @@ final class Options {
         };
         warmBytes = (int) number(given, "warm-mib", 64, 1, 2047) << 20;
         settleSeconds = (int) number(given, "settle-seconds", 10, 0, 600);
-        boolean proxied = given.containsKey("latency-ms") || given.containsKey("bytes-per-second");
+        boolean proxied = Stream.of("latency-ms", "bytes-per-second", "total-bytes-per-second").anyMatch(given::containsKey);
         latencyMillis = proxied ? (int) number(given, "latency-ms", 0, 0, 60_000) : null;
-        bytesPerSecond = given.containsKey("bytes-per-second")
-                ? Long.valueOf(number(given, "bytes-per-second", 0, 1, Long.MAX_VALUE)) : null;
+        bytesPerSecond = rate(given, "bytes-per-second");
+        totalBytesPerSecond = rate(given, "total-bytes-per-second");
         json = given.containsKey("json") ? Path.of(given.get("json")) : null;
+    }
+
+    private static Long rate(Map<String, String> given, String name) {
+        return given.containsKey(name) ? Long.valueOf(number(given, name, 0, 1, Long.MAX_VALUE)) : null;
     }
 
     static Options parse(String[] arguments) {
         List<String> known = List.of("class", "class-path", "settings", "contents", "cases", "segment-mib", "seed", "open-at",
-                "warm-mib", "settle-seconds", "latency-ms", "bytes-per-second", "json");
+                "warm-mib", "settle-seconds", "latency-ms", "bytes-per-second", "total-bytes-per-second", "json");
         Map<String, String> given = new TreeMap<>();
         List<String> set = new ArrayList<>();
         for (int index = 0; index < arguments.length; index += 2) {

@@ -60,6 +60,9 @@ final class StoreLink implements AutoCloseable {
         if (options.bytesPerSecond != null) {
             command.addAll(List.of("--bytes-per-second", options.bytesPerSecond.toString()));
         }
+        if (options.totalBytesPerSecond != null) {
+            command.addAll(List.of("--total-bytes-per-second", options.totalBytesPerSecond.toString()));
+        }
         ChildProcess proxy = ChildProcess.start("fault-proxy", command, Map.of(), directory.resolve("proxy.out"));
         Await.until("the proxy is ready", START_LIMIT, () -> proxy.output().lines().count() == 2 && proxy.output().endsWith("\n"));
         Map<String, String> told = new TreeMap<>();
