@@ -115,7 +115,7 @@ impl Cache {
             memory,
             capacity,
             waiting: AtomicU64::new(0),
-            stock: Arc::default(),
+            stock: Stock::new(),
             changed: Arc::default(),
             holders: Mutex::default(),
             metrics,

@@ -1,9 +1,10 @@
 //! Which entry goes next.
 //!
 //! # Purpose
-//! Entries are in one of three lists: loaded ahead and not used yet, in the order of loading; used once, and used again, in the order of use. A
+//! Chunks are in one of three lists: loaded ahead and not used yet, in the order of loading; used once, and used again, in the order of use. A
 //! consumer that reads a segment from end to end leaves all of it behind as used once, so it cannot push out what others come back to. What the
-//! last of several has passed goes first, since by its use it would go last.
+//! last of several has passed goes first, since by its use it would go last. What was loaded ahead stays for a reader who is on his way, however
+//! long that is. Manifests are in a list of their own.
 //!
 //! # Invariants
 //! * Those used again take at most half of the limit; the least recently used of them are then counted as used once.
@@ -21,8 +22,14 @@ use tokio::time::Instant;
 
 use super::{Entry, EntryKey, Stocked};
 
-/// How long something that was loaded ahead waits for its reader before it goes first.
+/// What was loaded ahead goes first when no reader was there for it for so long.
 const AHEAD_KEPT: Duration = Duration::from_secs(10);
+
+/// How often it is looked for.
+const LOOK_FOR_FORGOTTEN: Duration = Duration::from_millis(100);
+
+/// The part of the limit within which manifests go last: each is small, and each chunk that is missed needs one.
+const MANIFESTS_KEPT: u64 = 8;
 
 /// Within so long a time, one consumer on his way can ask for the same place twice.
 const SAME_USE: Duration = Duration::from_secs(1);
@@ -33,7 +40,11 @@ pub(super) struct Order {
     ahead: List,
     once: List,
     again: List,
+    manifests: List,
     again_max: u64,
+    manifests_kept: u64,
+    /// When nothing was found that nobody comes for.
+    none_forgotten: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -104,6 +115,25 @@ impl List {
         self.bytes -= slot.bytes;
         Some((key, slot))
     }
+
+    /// When the oldest came, or was last used.
+    fn oldest(&self) -> Option<Instant> {
+        self.slots.peek_lru().map(|(_, slot)| slot.since)
+    }
+
+    fn pop_newest(&mut self) -> Option<(EntryKey, Slot)> {
+        let (key, slot) = self.slots.pop_mru()?;
+        self.bytes -= slot.bytes;
+        Some((key, slot))
+    }
+}
+
+impl Slot {
+    /// Whether it was loaded ahead for a reader who has not come for long.
+    fn is_forgotten(&self) -> bool {
+        let rested = self.stocked.as_ref().map(Stocked::rested);
+        self.since.elapsed().min(rested.unwrap_or(Duration::MAX)) > AHEAD_KEPT
+    }
 }
 
 impl Order {
@@ -113,16 +143,20 @@ impl Order {
             ahead: List::new(),
             once: List::new(),
             again: List::new(),
+            manifests: List::new(),
             again_max: limit / 2,
+            manifests_kept: limit / MANIFESTS_KEPT,
+            none_forgotten: None,
         }
     }
 
     /// Takes an entry in. What it replaces is given back.
     pub(super) fn insert(&mut self, key: EntryKey, entry: Entry, bytes: u64, taken: Taken) -> Option<Evicted> {
         let replaced = self.remove(&key);
-        let (list, place, stocked) = match taken {
-            Taken::At(place) => (&mut self.once, place, None),
-            Taken::Ahead(stocked) => (&mut self.ahead, 0, stocked),
+        let (list, place, stocked) = match (&entry, taken) {
+            (Entry::Manifest(_), _) => (&mut self.manifests, 0, None),
+            (Entry::Chunk(..), Taken::At(place)) => (&mut self.once, place, None),
+            (Entry::Chunk(..), Taken::Ahead(stocked)) => (&mut self.ahead, 0, stocked),
         };
         let slot = Slot {
             entry,
@@ -137,6 +171,11 @@ impl Order {
 
     /// An entry that is used so.
     pub(super) fn get(&mut self, key: &EntryKey, Use { place, follows }: Use) -> Option<Entry> {
+        if let EntryKey::Manifest(_) = key {
+            let slot = self.manifests.slots.get_mut(key)?;
+            slot.since = Instant::now();
+            return Some(slot.entry.clone());
+        }
         if let Some(slot) = self.again.slots.get_mut(key) {
             slot.place = place;
             return Some(slot.entry.clone());
@@ -178,9 +217,7 @@ impl Order {
 
     /// Whether it is there; that is no use of it.
     pub(super) fn contains(&self, key: &EntryKey) -> bool {
-        [&self.ahead, &self.once, &self.again]
-            .iter()
-            .any(|list| list.slots.contains(key))
+        self.lists().iter().any(|list| list.slots.contains(key))
     }
 
     /// Takes an entry out.
@@ -190,13 +227,14 @@ impl Order {
             .ahead
             .pop(key)
             .or_else(|| self.once.pop(key))
-            .or_else(|| self.again.pop(key))?;
+            .or_else(|| self.again.pop(key))
+            .or_else(|| self.manifests.pop(key))?;
         Some(Evicted::of((*key, slot), unused))
     }
 
     /// Takes all entries of a segment out.
     pub(super) fn remove_segment(&mut self, segment_id: Uuid, removed: &mut Vec<Evicted>) {
-        let lists = [&self.ahead, &self.once, &self.again];
+        let lists = self.lists();
         let keys: Vec<EntryKey> = lists
             .iter()
             .flat_map(|list| list.slots.iter())
@@ -210,37 +248,60 @@ impl Order {
     pub(super) fn evict(&mut self) -> Option<Evicted> {
         self.evict_lightly()
             .or_else(|| self.again.pop_oldest().map(|slot| Evicted::of(slot, false)))
-            .or_else(|| self.ahead.pop_oldest().map(|slot| Evicted::of(slot, true)))
+            // The newest is the furthest ahead.
+            .or_else(|| self.ahead.pop_newest().map(|slot| Evicted::of(slot, true)))
+            .or_else(|| self.manifests.pop_oldest().map(|slot| Evicted::of(slot, false)))
     }
 
     /// The same for something that nobody waits for: neither what is used again goes for it, nor what another reader is about to use.
     pub(super) fn evict_lightly(&mut self) -> Option<Evicted> {
-        self.evict_forgotten()
-            .or_else(|| self.once.pop_oldest().map(|slot| Evicted::of(slot, false)))
+        self.evict_forgotten().or_else(|| {
+            let used_once = match (self.once.oldest(), self.manifests.oldest()) {
+                (chunk, Some(manifest)) if self.manifests.bytes > self.manifests_kept => {
+                    if chunk.is_some_and(|chunk| chunk < manifest) {
+                        &mut self.once
+                    } else {
+                        &mut self.manifests
+                    }
+                }
+                _ => &mut self.once,
+            };
+            used_once.pop_oldest().map(|slot| Evicted::of(slot, false))
+        })
     }
 
-    /// Takes out what was loaded ahead long ago.
+    /// Takes out what was loaded ahead for a reader who has not come for long.
     pub(super) fn evict_forgotten(&mut self) -> Option<Evicted> {
-        let (_, oldest) = self.ahead.slots.peek_lru()?;
-        if oldest.since.elapsed() <= AHEAD_KEPT {
+        if self
+            .none_forgotten
+            .is_some_and(|looked| looked.elapsed() < LOOK_FOR_FORGOTTEN)
+        {
             return None;
         }
-        self.ahead.pop_oldest().map(|slot| Evicted::of(slot, true))
+        let mut oldest_first = self.ahead.slots.iter().rev();
+        let forgotten = oldest_first.find(|(_, slot)| slot.is_forgotten()).map(|(key, _)| *key);
+        self.none_forgotten = forgotten.is_none().then(Instant::now);
+        let key = forgotten?;
+        self.ahead.pop(&key).map(|slot| Evicted::of((key, slot), true))
     }
 
     /// Bytes of all entries.
     pub(super) fn bytes(&self) -> u64 {
-        self.ahead.bytes + self.once.bytes + self.again.bytes
+        self.lists().iter().map(|list| list.bytes).sum()
     }
 
     /// Bytes that only a reader who waits can have.
     pub(super) fn kept_bytes(&self) -> u64 {
-        self.again.bytes
+        self.again.bytes + self.manifests.bytes.min(self.manifests_kept)
     }
 
     /// Number of entries.
     pub(super) fn entries(&self) -> usize {
-        self.ahead.slots.len() + self.once.slots.len() + self.again.slots.len()
+        self.lists().iter().map(|list| list.slots.len()).sum()
+    }
+
+    fn lists(&self) -> [&List; 4] {
+        [&self.ahead, &self.once, &self.again, &self.manifests]
     }
 }
 

@@ -1,29 +1,56 @@
 //! What is loaded ahead and was not used yet, counted for those who share the memory.
 
-use std::sync::{
-    Arc,
-    atomic::{AtomicU64, Ordering},
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
 };
 
-use tokio::sync::Notify;
+use tokio::{sync::Notify, time::Instant};
 
 /// Bytes that are loaded ahead, or being loaded, and that nobody has used.
-#[derive(Debug, Default)]
-pub(crate) struct Stock(AtomicU64);
+#[derive(Debug)]
+pub(crate) struct Stock {
+    bytes: AtomicU64,
+    /// When a reader was there for whom they are loaded.
+    touched: Mutex<Instant>,
+}
 
 impl Stock {
+    /// Nothing yet.
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Stock {
+            bytes: AtomicU64::new(0),
+            touched: Mutex::new(Instant::now()),
+        })
+    }
+
+    /// Notes that a reader is there for whom they are loaded.
+    pub(crate) fn touch(&self) {
+        *self.touched.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// How long no reader was there.
+    pub(super) fn rested(&self) -> Duration {
+        self.touched.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+    }
+
     /// How many.
     pub(super) fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+        self.bytes.load(Ordering::Relaxed)
     }
 
     fn try_add(&self, bytes: u64, max: u64) -> bool {
         let add = |stocked: u64| stocked.checked_add(bytes).filter(|&sum| sum <= max);
-        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+        self.bytes
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, add)
+            .is_ok()
     }
 
     fn remove(&self, bytes: u64) {
-        self.0.fetch_sub(bytes, Ordering::Relaxed);
+        self.bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -60,6 +87,11 @@ impl Stocked {
             is_told: true,
             bytes,
         })
+    }
+
+    /// How long no reader was there for whom it was loaded.
+    pub(super) fn rested(&self) -> Duration {
+        self.own.rested()
     }
 
     /// Takes the count back of what did not come to be: nothing has changed for others.

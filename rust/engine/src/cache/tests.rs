@@ -183,7 +183,7 @@ async fn what_all_have_passed_goes_before_what_one_is_still_to_read() {
 #[tokio::test]
 async fn what_is_loaded_ahead_waits_for_its_reader_and_takes_nothing_from_others() {
     let cache = cache(5, 5);
-    let stock = Arc::default();
+    let stock = Stock::new();
     let ahead = |index| {
         let mut ticket = cache.claim_ahead(key(index))?;
         let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &stock, (u64::MAX, cache.ahead_max()))?;
@@ -200,11 +200,11 @@ async fn what_is_loaded_ahead_waits_for_its_reader_and_takes_nothing_from_others
     assert!(matches!(cache.look_up(key(50), 0), Lookup::Missing(..)));
     assert!(ahead(4).is_none(), "a part is for what readers wait for");
     assert_eq!(cache.loads_running(), 0);
-    // For somebody who waits it does go, the oldest first.
+    // For somebody who waits it does go, the furthest ahead first.
     let held = cache.reserve(2 * PAGE).await.unwrap();
     drop(held);
-    assert!(matches!(cache.look_up(key(0), 0), Lookup::Missing(..)));
-    assert!(matches!(cache.look_up(key(1), 0), Lookup::Hit(_)));
+    assert!(matches!(cache.look_up(key(3), 0), Lookup::Missing(..)));
+    assert!(matches!(cache.look_up(key(0), 0), Lookup::Hit(_)));
     assert_eq!(cache.metrics.cache_unused_evictions.get(), 1);
 }
 
@@ -212,7 +212,7 @@ async fn what_is_loaded_ahead_waits_for_its_reader_and_takes_nothing_from_others
 async fn what_was_loaded_ahead_and_forgotten_goes_first() {
     let cache = cache(2, 2);
     let mut ticket = cache.claim_ahead(key(0)).unwrap();
-    let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &Arc::default(), (PAGE, PAGE)).unwrap();
+    let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &Stock::new(), (PAGE, PAGE)).unwrap();
     ticket.stock(stocked);
     ticket.fill(Ok(in_page(&cache, reservation, 9)));
     read(&cache, 1).await;
@@ -222,10 +222,30 @@ async fn what_was_loaded_ahead_and_forgotten_goes_first() {
     assert!(matches!(cache.look_up(key(0), 0), Lookup::Missing(..)));
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_was_loaded_ahead_stays_as_long_as_its_reader_is_on_his_way() {
+    let cache = cache(4, 4);
+    let (on_his_way, gone) = (Stock::new(), Stock::new());
+    for (index, stock) in [(0, &on_his_way), (1, &gone)] {
+        let mut ticket = cache.claim_ahead(key(index)).unwrap();
+        let (reservation, stocked) = cache.try_reserve_ahead(PAGE, stock, (PAGE, 4 * PAGE)).unwrap();
+        ticket.stock(stocked);
+        ticket.fill(Ok(in_page(&cache, reservation, 9)));
+    }
+    for _ in 0..6 {
+        tokio::time::advance(Duration::from_secs(5)).await;
+        on_his_way.touch();
+        // His share is full.
+        let more = cache.try_reserve_ahead(PAGE, &on_his_way, (PAGE, 4 * PAGE));
+        assert!(more.is_none());
+    }
+    assert_eq!((cache.has(&key(0)), cache.has(&key(1))), (true, false));
+}
+
 #[tokio::test]
 async fn who_waits_to_load_ahead_looks_again_when_there_may_be_memory_and_not_before() {
     let cache = cache(8, 8);
-    let stock = Arc::default();
+    let stock = Stock::new();
     let held = cache.reserve(6 * PAGE).await.unwrap();
     let mut ticket = cache.claim_ahead(key(0)).unwrap();
     let (reservation, stocked) = cache.try_reserve_ahead(PAGE, &stock, (2 * PAGE, 8 * PAGE)).unwrap();
@@ -294,10 +314,10 @@ async fn memory_that_readers_hold_counts_and_comes_back_when_it_is_short() {
     holders.iter().for_each(|holder| cache.watch(Arc::downgrade(holder)));
     cache.purge(segment());
     assert_eq!((cache.bytes(), cache.load_bytes()), (0, 2 * PAGE));
-    assert!(cache.try_reserve_ahead(PAGE, &Arc::default(), (PAGE, PAGE)).is_none());
+    assert!(cache.try_reserve_ahead(PAGE, &Stock::new(), (PAGE, PAGE)).is_none());
     let reservation = cache.reserve(2 * PAGE).await.unwrap();
     assert!(keepers.iter().all(|keeper| lock(&keeper.0).is_none()));
-    assert!(cache.try_reserve_ahead(PAGE, &Arc::default(), (PAGE, PAGE)).is_none());
+    assert!(cache.try_reserve_ahead(PAGE, &Stock::new(), (PAGE, PAGE)).is_none());
     drop(reservation);
     assert_eq!(cache.load_bytes(), 0);
 }

@@ -22,6 +22,7 @@
 //!
 //! [`Cache::ahead_max`]: crate::cache::Cache::ahead_max
 
+mod flow;
 mod leg;
 mod run;
 mod successor;
@@ -36,6 +37,7 @@ use std::{
 
 use alluvium_format::Uuid;
 
+pub(super) use flow::{Flow, Receiving};
 use leg::Leg;
 pub(super) use run::{Rank, Run};
 use successor::Successors;
@@ -58,6 +60,7 @@ pub(crate) struct Ahead {
     successors: Successors,
     sharers: Sharers,
     requests: Arc<Gauge>,
+    flow: Arc<Flow>,
 }
 
 /// Runs that read ahead and share the memory.
@@ -91,12 +94,23 @@ impl Ahead {
             successors: Successors::new(),
             sharers: Sharers::default(),
             requests: Arc::default(),
+            flow: Flow::new(),
         }
     }
 
     /// Requests that read ahead now.
     pub(crate) fn requests(&self) -> i64 {
         self.requests.get()
+    }
+
+    /// What is received of bodies.
+    pub(super) fn flow(&self) -> &Arc<Flow> {
+        &self.flow
+    }
+
+    /// Whether another request can be of use beside those that read ahead now.
+    fn may_begin_another(&self) -> bool {
+        u64::try_from(self.requests.get()).unwrap_or(0) < self.flow.requests_max()
     }
 
     /// The run that a stream from `position` on continues, or a new one.

@@ -13,6 +13,7 @@ use alluvium_format::{ChunkIndex, PlainPosition, Uuid};
 
 use super::{
     Share,
+    flow::REQUEST_BYTES,
     leg::{Leg, claim},
     lock,
 };
@@ -27,9 +28,6 @@ use crate::{
     },
 };
 
-/// Bytes of one request, as they are in the segment: at most 16 of them for a segment of 256 MiB.
-const REQUEST_BYTES: u64 = 16 << 20;
-
 /// The window that a sequential run begins with.
 const WINDOW_FIRST: u64 = REQUEST_BYTES;
 
@@ -37,7 +35,7 @@ const WINDOW_FIRST: u64 = REQUEST_BYTES;
 const WINDOW_GROWN: u64 = 2 * REQUEST_BYTES;
 
 /// Bytes in front of a reader, as a multiple of what he has read in sequence: whoever stops soon has not cost much.
-const AHEAD_OF_READ: u64 = 16;
+const AHEAD_OF_READ: u64 = 4;
 
 /// Most requests that a run has on their way. One connection brings 80 to 100 MiB/s from many stores, so that these are enough for 10 Gbit/s.
 const REQUESTS_MAX: i64 = 12;
@@ -80,7 +78,7 @@ pub(in crate::read) struct Run {
     used_at_ms: AtomicU64,
     own_requests: Arc<Gauge>,
     all_requests: Arc<Gauge>,
-    stock: Arc<Stock>,
+    stock: Mutex<Arc<Stock>>,
     rank: Mutex<Rank>,
     /// Requests that wait for memory, by the chunk that they want it for.
     awaiting: Mutex<BTreeSet<Place>>,
@@ -171,7 +169,7 @@ impl Run {
             used_at_ms: AtomicU64::new(clock.now_ms()),
             own_requests: Arc::default(),
             all_requests: Arc::clone(all_requests),
-            stock: Arc::default(),
+            stock: Mutex::new(Stock::new()),
             rank: Mutex::new(Rank::First),
             awaiting: Mutex::default(),
         })
@@ -180,6 +178,7 @@ impl Run {
     /// Notes that a reader is there.
     pub(in crate::read) fn touch(&self) {
         self.used_at_ms.store(self.clock.now_ms(), Ordering::Relaxed);
+        lock(&self.stock).touch();
     }
 
     fn rested(&self) -> Duration {
@@ -222,8 +221,8 @@ impl Run {
     }
 
     /// What is in front of its readers.
-    pub(in crate::read) fn stock(&self) -> &Arc<Stock> {
-        &self.stock
+    pub(in crate::read) fn stock(&self) -> Arc<Stock> {
+        Arc::clone(&lock(&self.stock))
     }
 
     /// Waits for memory for a chunk until the turn is dropped.
@@ -268,7 +267,13 @@ impl Run {
         let next = std::mem::replace(&mut state.next, Next::NotLookedFor);
         state.leg = match next {
             Next::Found(leg) if leg.segment_id == segment.segment_id => leg,
-            _ => Leg::of(source),
+            next => {
+                if let Next::Found(_) = next {
+                    // Nobody comes for what was loaded of another one.
+                    *lock(&self.stock) = Stock::new();
+                }
+                Leg::of(source)
+            }
         };
         state.position = position;
         true
@@ -313,7 +318,7 @@ impl Run {
             return VecDeque::new();
         }
         state.grow();
-        let request = REQUEST_BYTES.min(state.window).min(share.own);
+        let request = shared.ahead.flow().request_bytes().min(state.window_within(share.own));
         let wanted = (request / chunk_size).saturating_sub(1);
         let claimed = claim(shared, source, missed.0 + 1, wanted, self, share);
         state.leg.next = state.leg.next.max(missed.0 + 1 + claimed.count);
@@ -355,7 +360,7 @@ impl Run {
         if let Next::Found(leg) = &state.next {
             in_front.ahead += leg.bytes_from(0);
         }
-        while self.own_requests.get() < REQUESTS_MAX && lock(&self.awaiting).is_empty() {
+        while self.may_begin(shared) {
             let RunState { leg, next, .. } = &mut *state;
             let begun = match (leg.is_done(), next) {
                 (false, _) => self.begin(shared, source, leg, &mut in_front),
@@ -376,6 +381,13 @@ impl Run {
         }
     }
 
+    /// Whether one more request can be of use: none that waits for memory already, and none that only takes from the others.
+    fn may_begin(&self, shared: &Shared) -> bool {
+        let own = self.own_requests.get();
+        let is_of_use = own == 0 || (own < REQUESTS_MAX && shared.ahead.may_begin_another());
+        is_of_use && lock(&self.awaiting).is_empty()
+    }
+
     /// Begins one request in a segment, if the window has room for one that is worth it. Whether there may be another one.
     fn begin(
         self: &Arc<Self>,
@@ -391,7 +403,7 @@ impl Run {
         }
         let left = u64::from(leg.chunk_count.saturating_sub(leg.next));
         let free = in_front.window.saturating_sub(in_front.ahead) / chunk_size;
-        let full = (REQUEST_BYTES / chunk_size).max(1);
+        let full = (shared.ahead.flow().request_bytes() / chunk_size).max(1);
         let wanted = full.min(free).min(left);
         let worth = full.min((in_front.window / 2 / chunk_size).max(1)).min(left);
         if left == 0 {
@@ -446,21 +458,29 @@ impl Run {
                 }
             };
             drop(running);
-            let next = found.map_or(Next::None, |found| Next::Found(Leg::of(&found)));
-            let position = {
+            {
                 let mut state = run.lock();
                 if !state.is_at(&source) {
                     return;
                 }
-                state.next = next;
-                state.position
-            };
-            run.plan(
-                &instance,
-                &source,
-                position.min(source.manifest.chunks().plain_length().saturating_sub(1)),
-            );
+                state.next = found.map_or(Next::None, |found| Next::Found(Leg::of(&found)));
+            }
+            run.go_on(&instance);
         });
+    }
+
+    /// Begins what should be on its way in front of a reader, wherever he is: something that was in the way has ended.
+    pub(in crate::read) fn go_on(self: &Arc<Self>, shared: &Arc<Shared>) {
+        let (source, position) = {
+            let state = self.lock();
+            (state.leg.source(shared), state.position)
+        };
+        if let Some(source) = source
+            && !self.is_forgotten()
+        {
+            // The chunk behind what was read may be nobody's yet.
+            self.plan(shared, &source, position.saturating_sub(1));
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, RunState> {
@@ -495,7 +515,7 @@ impl RunState {
     fn window_within(&self, share: u64) -> u64 {
         let is_waited_for = self.window > WINDOW_GROWN;
         let most = if is_waited_for { ASKED_FOR * share } else { share };
-        self.window.min(most).min((self.read * AHEAD_OF_READ).max(WINDOW_FIRST))
+        self.window.min(most).min(self.read * AHEAD_OF_READ)
     }
 
     fn grow(&mut self) {

@@ -71,7 +71,7 @@ impl Memory {
         let (total, decompressed) = Self::needed(source, index).ok()?;
         let (whole, stocked) = shared
             .cache
-            .try_reserve_ahead(total, run.stock(), (share.own, share.all))?;
+            .try_reserve_ahead(total, &run.stock(), (share.own, share.all))?;
         ticket.stock(stocked);
         Some(Self::of(whole, decompressed))
     }
@@ -134,7 +134,7 @@ pub(super) async fn open(shared: &Arc<Shared>, source: &Source, indexes: RangeIn
             format!("{key} has {found} bytes instead of {expected}"),
         ));
     }
-    Ok(Pieces::new(object.body))
+    Ok(Pieces::new(object.body, shared.ahead.flow()))
 }
 
 fn stored_range(source: &Source, index: ChunkIndex) -> Result<Range<u64>> {

@@ -14,6 +14,7 @@ use crate::{
     cache::{CachedManifest, Entry, EntryKey, Lookup, Ticket},
     completion::{blocking, contained},
     instance::Shared,
+    read::ahead::Flow,
 };
 
 /// Which segment a manifest must be of.
@@ -126,7 +127,7 @@ async fn load_manifest(
         }
         expected_length = object.object_length;
     };
-    let bytes = collect_manifest(object).await.map_err(wrong)?;
+    let bytes = collect_manifest(object, shared.ahead.flow()).await.map_err(wrong)?;
     let length = bytes.len() as u64;
     let announced = Manifest::announced_index_bytes(&bytes).map_err(|error| wrong(error.into()))?;
     if length + announced > usual_memory(expected_length) {
@@ -195,7 +196,7 @@ async fn manifest_from_disk(
 
 /// Takes a manifest in, once its first bytes say that it is one and as long as the object: a large object that is something else costs
 /// no memory.
-async fn collect_manifest(mut object: GetObject) -> Result<Bytes> {
+async fn collect_manifest(mut object: GetObject, flow: &Arc<Flow>) -> Result<Bytes> {
     let mut head = BytesMut::new();
     while head.len() < Manifest::HEADER_BYTES
         && let Some(piece) = object.body.next().await
@@ -206,7 +207,7 @@ async fn collect_manifest(mut object: GetObject) -> Result<Bytes> {
     let length = usize::try_from(object.object_length).unwrap_or(usize::MAX);
     let mut room = Block::new(length)?;
     let head = futures::stream::iter([Ok(head.freeze())]);
-    let mut pieces = Pieces::new(head.chain(object.body).boxed());
+    let mut pieces = Pieces::new(head.chain(object.body).boxed(), flow);
     let mut filled = 0;
     while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
         filled += pieces.read(rest).await?;

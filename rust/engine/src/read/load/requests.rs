@@ -36,6 +36,14 @@ pub(in crate::read) struct Claim {
     pub(in crate::read) ticket: Ticket,
 }
 
+/// How a request that reads ahead ended.
+enum Ended {
+    /// All its chunks are here.
+    WithAll,
+    /// Before, for want of memory or of readers.
+    GivenUp,
+}
+
 /// Loads the chunk that a reader misses, and with the same request those that are claimed behind it.
 pub(in crate::read) fn start_chunk_load(
     shared: &Arc<Shared>,
@@ -124,16 +132,20 @@ fn spawn_ahead<Work>(
     run: &Arc<Run>,
     work: impl FnOnce(Arc<Shared>, Arc<Source>, Arc<Run>) -> Work,
 ) where
-    Work: Future<Output = Result<()>> + Send + 'static,
+    Work: Future<Output = Result<Ended>> + Send + 'static,
 {
     let running = run.begin_request();
     let key = source.key.clone();
     let work = work(Arc::clone(shared), Arc::clone(source), Arc::clone(run));
+    let (instance, run) = (Arc::clone(shared), Arc::clone(run));
     shared.spawn(async move {
-        if let Err(error) = contained(work).await {
-            tracing::debug!(%key, %error, "reading ahead failed");
-        }
+        let outcome = contained(work).await;
         drop(running);
+        match outcome {
+            Ok(Ended::WithAll) => run.go_on(&instance),
+            Ok(Ended::GivenUp) => instance.metrics.ahead_abandoned.add(1),
+            Err(error) => tracing::debug!(%key, %error, "reading ahead failed"),
+        }
     });
 }
 
@@ -161,9 +173,9 @@ async fn load_claims(
     source: &Arc<Source>,
     claims: VecDeque<Claim>,
     run: &Arc<Run>,
-) -> Result<()> {
+) -> Result<Ended> {
     let (Some(first), Some(last)) = (claims.front(), claims.back()) else {
-        return Ok(());
+        return Ok(Ended::WithAll);
     };
     let opening = open(shared, source, first.index..=last.index);
     let pieces = limited(shared.config.fetch_timeout, opening).await?;
@@ -177,19 +189,19 @@ async fn fill_claims(
     mut claims: VecDeque<Claim>,
     run: &Arc<Run>,
     mut pieces: Pieces,
-) -> Result<()> {
+) -> Result<Ended> {
     while let Some(mut claim) = claims.pop_front() {
         let share = shared.ahead.share(shared, source.chunk_size());
         let memory = match Memory::ahead(shared, source, claim.index, &mut claim.ticket, run, share) {
-            Some(memory) => memory,
-            None => match memory_late(shared, source, &mut claim, &claims, run).await? {
-                Some(memory) => memory,
-                None => {
-                    shared.metrics.ahead_abandoned.add(1);
-                    run.gave_up(source, claim.index);
-                    return Ok(());
-                }
-            },
+            Some(memory) => Some(memory),
+            None => {
+                pieces.pause();
+                memory_late(shared, source, &mut claim, &claims, run).await?
+            }
+        };
+        let Some(memory) = memory else {
+            run.gave_up(source, claim.index);
+            return Ok(Ended::GivenUp);
         };
         let Claim { index, ticket } = claim;
         let abandoned = async {
@@ -203,10 +215,7 @@ async fn fill_claims(
         let chunk = tokio::select! {
             biased;
             chunk = take_chunk(shared, source, index, memory, &mut pieces) => chunk?,
-            () = abandoned => {
-                shared.metrics.ahead_abandoned.add(1);
-                return Ok(());
-            }
+            () = abandoned => return Ok(Ended::GivenUp),
         };
         if source.manifest.coding().is_plain() {
             let since = kept_since(shared, &ticket);
@@ -221,7 +230,8 @@ async fn fill_claims(
             });
         }
     }
-    pieces.end().await
+    pieces.end().await?;
+    Ok(Ended::WithAll)
 }
 
 /// Whether somebody waits for a place among the requests.

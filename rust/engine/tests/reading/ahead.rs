@@ -1,95 +1,15 @@
 //! Reading ahead, as requests show it.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+use std::{thread, time::Duration};
 
-use std::{sync::Arc, thread, time::Duration};
-
-use alluvium_engine::Engine;
-use alluvium_format::{IndexType, Uuid};
+use alluvium_format::IndexType;
 use alluvium_testkit::{
     broker::*,
-    s3_server::{FaultAction, FaultRule, Operation, S3Server},
-    segment::TestSegment,
+    s3_server::{FaultAction, FaultRule, Operation},
 };
 use rand::{RngExt, SeedableRng, rngs::StdRng};
-use tempfile::{TempDir, tempdir};
 
-const MIB: u64 = 1 << 20;
-
-/// What Kafka asks for at a time.
-const FETCH: usize = 1 << 20;
-
-/// A server with segments of one partition that follow each other, and an instance that has seen none of them.
-struct Bench {
-    engine: Arc<Engine>,
-    server: S3Server,
-    segments: Vec<(TestSegment, Vec<u8>)>,
-    _source: TempDir,
-}
-
-impl Bench {
-    fn new(sizes: &[u64], settings: &[(&str, &str)]) -> Self {
-        Self::with_partitions(sizes, settings, |_| 0)
-    }
-
-    fn with_partitions(sizes: &[u64], settings: &[(&str, &str)], partition: impl Fn(u64) -> i32) -> Self {
-        let (server, source) = (server(), tempdir().unwrap());
-        let writer = on_server(&server, &[]);
-        let mut segments = Vec::new();
-        for (number, &size) in (1..).zip(sizes) {
-            let directory = source.path().join(number.to_string());
-            std::fs::create_dir(&directory).unwrap();
-            // Base offsets are a thousand apart, and each segment ends where the next begins.
-            let mut segment = TestSegment::write(&directory, number, size).unwrap();
-            segment.metadata.topic_id = Uuid::from_u64_pair(7, 7);
-            segment.metadata.partition = partition(number);
-            copy(&writer, &segment).unwrap();
-            let log = segment.log_bytes().unwrap();
-            segments.push((segment, log));
-        }
-        writer.close();
-        let engine = on_server(&server, settings);
-        server.counters().reset();
-        Bench {
-            engine,
-            server,
-            segments,
-            _source: source,
-        }
-    }
-
-    /// A fetch as a broker's: 17 bytes, a batch, the rest, and the stream is closed.
-    fn fetch(&self, segment: usize, position: u64) -> u64 {
-        let (segment, log) = &self.segments[segment];
-        let reader = open_segment(&self.engine, segment, position..u64::MAX).unwrap();
-        let mut read = Vec::new();
-        for wanted in [17, 16_000, FETCH - 16_017] {
-            let end = read.len() + wanted;
-            while read.len() < end
-                && let Some(bytes) = read_once(&reader, end - read.len()).unwrap()
-            {
-                read.extend_from_slice(&bytes);
-            }
-        }
-        let begin = usize::try_from(position).unwrap();
-        assert!(read == log[begin..begin + read.len()], "wrong bytes at {position}");
-        position + read.len() as u64
-    }
-
-    /// Reads a segment as one consumer does, each stream a little before the end of the last one.
-    fn consume(&self, segment: usize) {
-        let size = self.segments[segment].0.metadata.segment_size;
-        let mut position = 0;
-        while position < size {
-            let end = self.fetch(segment, position);
-            position = if end == size { size } else { end - 4000 };
-        }
-    }
-
-    fn gets(&self) -> u64 {
-        self.server.counters().requests(Operation::GetObject)
-    }
-}
+use super::{FETCH, MIB, consumers::Bench};
 
 #[test]
 fn a_consumer_in_sequence_costs_few_requests_and_no_byte_twice() {
@@ -183,7 +103,7 @@ fn what_is_on_its_way_for_readers_who_left_is_given_up() {
 #[test]
 fn consumers_of_many_segments_share_the_memory_and_hardly_a_chunk_comes_twice() {
     let memory = [("cache.memory.bytes", "33554432"), ("memory.budget.bytes", "100000000")];
-    let bench = Bench::with_partitions(&[32 * MIB; 6], &memory, |number| i32::try_from(number).unwrap());
+    let bench = Bench::of_partitions(&[32 * MIB; 6], &memory);
     for (segment, _) in &bench.segments {
         drop(open_index(&bench.engine, segment, IndexType::Offset).unwrap());
     }
@@ -276,7 +196,7 @@ fn little_memory_and_few_places_do_not_wait_for_each_other() {
         ("cache.memory.bytes", "8388608"),
         ("fetch.timeout.ms", "20000"),
     ];
-    let bench = Bench::with_partitions(&[24 * MIB; 8], &least, |number| i32::try_from(number).unwrap());
+    let bench = Bench::of_partitions(&[24 * MIB; 8], &least);
     // The store asks for fewer, again and again.
     let throttled = || {
         let action = FaultAction::Error {

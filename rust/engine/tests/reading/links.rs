@@ -1,0 +1,72 @@
+//! Reading over links that are narrower than what is asked of them.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use alluvium_testkit::{broker::*, proxy::LinkShape};
+
+use super::{MIB, consumers::Bench};
+
+/// A link on which all connections together carry so many bytes a second.
+fn narrow(bytes_per_second: u64) -> LinkShape {
+    LinkShape::round_trip(Duration::from_millis(4), None).shared_by_all(Some(bytes_per_second))
+}
+
+#[test]
+fn nothing_comes_twice_where_the_link_is_slower_than_memory_is_large() {
+    let bench = Bench::new(&[64 * MIB], &[]).behind(narrow(4 * MIB));
+    let begin = Instant::now();
+    bench.consume(0);
+    let took = begin.elapsed();
+    let (bytes, size) = (bench.bytes(), 64 * MIB);
+    println!("{bytes} bytes for {size} in {took:?}");
+    assert!(bytes <= size + size / 50, "{bytes} bytes for {size}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
+    assert_idle(&bench.engine);
+}
+
+#[test]
+fn many_slow_connections_bring_each_byte_once() {
+    let link = LinkShape::round_trip(Duration::from_millis(4), Some(MIB));
+    let bench = Bench::new(&[96 * MIB], &[]).behind(link);
+    let begin = Instant::now();
+    bench.consume(0);
+    let took = begin.elapsed();
+    let (bytes, size) = (bench.bytes(), 96 * MIB);
+    println!("{bytes} bytes for {size} in {took:?}");
+    assert!(bytes <= size + size / 50, "{bytes} bytes for {size}");
+    // One connection alone would take 96.
+    assert!(took < Duration::from_secs(30), "{took:?}");
+    assert_idle(&bench.engine);
+}
+
+#[test]
+fn who_reads_here_and_there_does_not_wait_for_what_is_loaded_ahead_of_another() {
+    let bench = Bench::of_partitions(&[128 * MIB, 32 * MIB], &[]).behind(narrow(8 * MIB));
+    let over = AtomicBool::new(false);
+    let mut waits = Vec::new();
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            let mut position = 0;
+            while !over.load(Ordering::Relaxed) {
+                position = bench.fetch(0, position) - 4000;
+            }
+        });
+        thread::sleep(Duration::from_secs(4));
+        for number in 0..12 {
+            let begin = Instant::now();
+            bench.fetch(1, (number * 7 % 13) * 2 * MIB + 100_000);
+            waits.push(begin.elapsed());
+            thread::sleep(Duration::from_millis(100));
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+    waits.sort_unstable();
+    println!("{waits:?}");
+    // Two chunks of 1 MiB with a third of the link: 0.8 s.
+    assert!(waits[6] < Duration::from_millis(1200), "{waits:?}");
+    assert!(waits[11] < Duration::from_millis(2500), "{waits:?}");
+}
