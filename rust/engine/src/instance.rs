@@ -43,7 +43,7 @@ use crate::{
     keyring::KeyRing,
     metrics::{Metrics, Sources},
     ops, probe,
-    read::Ahead,
+    read::{Ahead, DiskReads},
     write::{Janitor, Workshop},
 };
 
@@ -79,6 +79,9 @@ const RUNTIME_SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 /// copies behind each other's parts.
 const BLOCKING_THREADS_MAX: usize = 96;
 
+/// Segments whose files are removed from the disk tier at the same time.
+const DISK_REMOVALS_MAX: usize = 2;
+
 /// Worker threads, whatever the machine has: they only move bytes and compute checksums.
 const WORKERS_MAX: usize = 8;
 
@@ -100,8 +103,9 @@ pub(crate) struct Shared {
     pub(crate) ahead: Ahead,
     /// `None` without one, and after the close: another instance may have its directory then.
     disk: RwLock<Option<Arc<DiskCache>>>,
-    /// Reads of it at the same time: a disk that hangs must not take all threads.
-    pub(crate) disk_reads: Arc<Semaphore>,
+    pub(crate) disk_reads: DiskReads,
+    /// Removals of its files at the same time: a disk that hangs must not take all threads.
+    disk_removals: Arc<Semaphore>,
     pub(crate) uploads: Arc<Budget>,
     pub(crate) buffers: Arc<BufferPool>,
     pub(crate) workshop: Arc<Workshop>,
@@ -120,7 +124,19 @@ impl Shared {
         self.ahead
             .purge((segment.topic_id, segment.partition), segment.segment_id);
         if let Some(disk) = self.disk() {
-            self.spawn_blocking(disk.remove_segment(segment.segment_id));
+            let remove = disk.remove_segment(segment.segment_id);
+            let turns = Arc::clone(&self.disk_removals);
+            self.spawn(async move {
+                let turn = turns.acquire_owned().await;
+                let removed = blocking(move || {
+                    remove();
+                    drop(turn);
+                    Ok(())
+                });
+                if let Err(error) = removed.await {
+                    tracing::debug!(%error, "files of the disk cache were not removed");
+                }
+            });
         }
     }
 
@@ -232,7 +248,8 @@ impl Engine {
             ),
             ahead: Ahead::new(),
             disk: RwLock::new(disk),
-            disk_reads: Arc::new(Semaphore::new(BLOCKING_THREADS_MAX / 3)),
+            disk_reads: DiskReads::new(config.cache_memory + config.load_memory),
+            disk_removals: Arc::new(Semaphore::new(DISK_REMOVALS_MAX)),
             buffers: BufferPool::new(Arc::clone(&uploads)),
             uploads,
             workshop,

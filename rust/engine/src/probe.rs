@@ -35,15 +35,20 @@ pub(crate) async fn probe(config: &Config, base: Arc<dyn ObjectStore>, metrics: 
     };
     let store = layer::stack(base, policies, metrics);
     // One name a broker: if its delete fails at every start, one object stays and not one for each.
-    let name = config
-        .broker_id
-        .map_or_else(|| format!("tool-{:016x}", unique()), |id| format!("broker-{id}"));
-    let name = format!("{}alluvium-probe/{name}", config.key_prefix);
-    let key = Key::new(name).map_err(|error| Error::config("key.prefix", error))?;
+    let tool = || format!("tool-{:016x}", unique());
+    let named = |name: String| {
+        let name = format!("{}alluvium-probe/{name}", config.key_prefix);
+        Key::new(name).map_err(|error| Error::config("key.prefix", error))
+    };
+    let key = named(config.broker_id.map_or_else(tool, |id| format!("broker-{id}")))?;
     let outcome = match config.startup_probe {
         StartupProbe::Off => Ok(()),
         StartupProbe::Read => read(&*store, &key).await,
-        StartupProbe::Write => write(&*store, &key).await,
+        StartupProbe::Write => match write(&*store, &key).await {
+            // Another process of the same name tries at the same time, and has deleted it: once more, under a name that nobody else has.
+            Err(error) if error.kind() == StoreKind::NotFound => write(&*store, &named(tool())?).await,
+            outcome => outcome,
+        },
     };
     outcome.map_err(|error| verdict(config, &error))
 }

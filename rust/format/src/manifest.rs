@@ -383,7 +383,7 @@ impl Manifest {
     /// As [`Manifest::decode`].
     pub fn announced_index_bytes(object: &Bytes) -> Result<u64, FormatError> {
         let (_, message, _) = split(object)?;
-        Ok(message::plain_index_bytes(&message.indexes))
+        message::plain_index_bytes(&message.indexes)
     }
 
     /// Reads and checks the bytes of an object; `keys` opens an encrypted one. Indexes that are stored plain share the buffer of `object`,

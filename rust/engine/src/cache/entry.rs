@@ -1,10 +1,16 @@
 //! What is cached.
 
-use std::{ops::Deref, sync::Arc};
+use std::{
+    ops::Deref,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use alluvium_format::{ChunkIndex, Manifest, Uuid, Verified};
 
-use super::Ticket;
+use tokio::time::Instant;
+
+use super::{Ticket, lock};
 use crate::{Error, ErrorKind, Result, budget::Reservation, completion::Completion};
 
 /// What is cached.
@@ -105,6 +111,30 @@ pub(crate) struct Load {
     pub(crate) completion: Arc<Completion<Entry>>,
     /// Whether it was begun for nobody in particular: its failure says nothing to who has joined it.
     pub(crate) is_ahead: bool,
+    arrived: Arc<Mutex<Option<Instant>>>,
+}
+
+/// Bytes that have come within so long a time say that more will.
+const ARRIVED_LATELY: Duration = Duration::from_secs(5);
+
+impl Load {
+    pub(super) fn of(completion: Arc<Completion<Entry>>, is_ahead: bool) -> Self {
+        Load {
+            completion,
+            is_ahead,
+            arrived: Arc::default(),
+        }
+    }
+
+    /// Notes that bytes have come.
+    pub(super) fn note_arrival(&self) {
+        *lock(&self.arrived) = Some(Instant::now());
+    }
+
+    /// Whether its bytes are coming, however slowly.
+    pub(crate) fn gets_on(&self) -> bool {
+        lock(&self.arrived).is_some_and(|arrived| arrived.elapsed() < ARRIVED_LATELY)
+    }
 }
 
 /// What a lookup found.

@@ -141,11 +141,7 @@ impl Cache {
             return Lookup::Loading(loading.load.clone());
         }
         if let Some(error) = state.known_corrupt(&key) {
-            let load = Load {
-                completion: Completion::done(Err(error)),
-                is_ahead: false,
-            };
-            return Lookup::Loading(load);
+            return Lookup::Loading(Load::of(Completion::done(Err(error)), false));
         }
         self.metrics.cache_misses.add(1);
         let ticket = self.register(&mut state, key, Some(place));
@@ -164,10 +160,7 @@ impl Cache {
     }
 
     fn register(self: &Arc<Self>, state: &mut State, key: EntryKey, place: Option<u64>) -> Ticket {
-        let load = Load {
-            completion: Completion::running(),
-            is_ahead: place.is_none(),
-        };
+        let load = Load::of(Completion::running(), place.is_none());
         let loading = Loading {
             load: load.clone(),
             place,
@@ -216,7 +209,8 @@ impl Cache {
             let mut state = self.lock();
             // A load under way may be of what was there before.
             state.loads.remove(&key);
-            self.insert(&mut state, key, entry, Taken::At(0))
+            // As what is loaded ahead, it pushes nothing out that is used again.
+            self.insert(&mut state, key, entry, Taken::Ahead(None))
         };
         drop(dropped);
     }

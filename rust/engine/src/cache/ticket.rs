@@ -32,6 +32,11 @@ impl Ticket {
         Arc::ptr_eq(&loading.load.completion, &self.load.completion).then(|| look(loading))
     }
 
+    /// Notes that some of its bytes have come.
+    pub(crate) fn note_arrival(&self) {
+        self.load.note_arrival();
+    }
+
     /// Counts the entry as a part of a stock until it is used.
     pub(crate) fn stock(&mut self, stocked: Stocked) {
         self.stocked = Some(stocked);

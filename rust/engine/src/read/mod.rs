@@ -18,7 +18,7 @@ use alluvium_format::{ChunkIndex, Manifest};
 use alluvium_store::Key;
 
 pub(crate) use ahead::Ahead;
-pub(crate) use load::{Identity, keep_on_disk, manifest};
+pub(crate) use load::{DiskReads, Identity, keep_on_disk, manifest};
 pub use reader::{Read, Reader};
 
 use crate::cache::EntryKey;

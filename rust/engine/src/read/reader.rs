@@ -1,7 +1,7 @@
 //! A stream over a segment or an index, as the boundary reads it.
 //!
 //! # Invariants
-//! * Every wait ends: a load that has not ended by `fetch.timeout.ms` is given up.
+//! * Every wait ends: after `fetch.timeout.ms` the read fails, and a load that gets on no more is given up.
 //! * A chunk that a stream holds between two reads is let go when memory is short, and looked up again.
 
 use std::{
@@ -28,8 +28,9 @@ use crate::{
     metrics::GaugeGuard,
 };
 
-/// A chunk that was not read from for so long can be let go: Kafka reads a stream at once and closes it, or forgets it.
-const HELD: Duration = Duration::from_secs(1);
+/// A chunk that was not read from for so long can be let go when somebody waits for memory: Kafka reads a stream at once and closes it, or
+/// forgets it.
+const HELD: Duration = Duration::from_millis(100);
 
 /// Chunks behind the one that is read: a batch that is asked for again can begin in the one before it.
 const PASSED: u32 = 2;
@@ -86,6 +87,8 @@ enum Held {
     Loading {
         load: Load,
         since: Instant,
+        /// When it was seen that it has ended.
+        ended: Option<Instant>,
     },
     /// A whole index: it has no other copy.
     Index {
@@ -102,10 +105,11 @@ impl Holder for State {
             // It is being read.
             Err(TryLockError::WouldBlock) => return,
         };
-        let is_idle = match &position.held {
+        let is_idle = match &mut position.held {
             Held::Chunk { used, .. } => used.elapsed() >= HELD,
             // One that has ended holds what it brought.
-            Held::Loading { load, since } => !load.completion.is_running() && since.elapsed() >= HELD,
+            Held::Loading { load, .. } if load.completion.is_running() => false,
+            Held::Loading { ended, .. } => ended.get_or_insert_with(Instant::now).elapsed() >= HELD,
             Held::Nothing | Held::Index { .. } => false,
         };
         if is_idle {
@@ -193,7 +197,7 @@ impl Reader {
                 self.count(&position, bytes.len() as u64);
                 return Ok(Read::Data(bytes));
             }
-            let Held::Loading { load, since } = &position.held else {
+            let Held::Loading { load, since, .. } = &position.held else {
                 self.look_up(&mut position, true)?;
                 continue;
             };
@@ -210,6 +214,7 @@ impl Reader {
                         *later = since;
                     }
                 }
+                Some(Err(_)) if load.is_ahead => return Err(self.out_of_time(position.at, &load)),
                 Some(Err(error)) => return Err(self.say_where(error)),
                 None if self.is_out_of_time(since) => return Err(self.out_of_time(position.at, &load)),
                 None if waited => return Ok(Read::Pending),
@@ -254,7 +259,11 @@ impl Reader {
                 if load.completion.is_running() {
                     run.waits();
                 }
-                position.held = Held::Loading { load, since };
+                position.held = Held::Loading {
+                    load,
+                    since,
+                    ended: None,
+                };
             }
             Lookup::Missing(ticket, load) => {
                 run.waits();
@@ -265,7 +274,11 @@ impl Reader {
                     run.claim_behind(&self.shared, source, index)
                 };
                 start_chunk_load(&self.shared, source, index, ticket, behind, run);
-                position.held = Held::Loading { load, since };
+                position.held = Held::Loading {
+                    load,
+                    since,
+                    ended: None,
+                };
             }
         }
         if plan {
@@ -300,9 +313,10 @@ impl Reader {
         since.elapsed() >= self.shared.config.fetch_timeout
     }
 
-    /// Gives a load up that does not end: the next who asks for the chunk begins another one.
+    /// Gives a load up that gets on no more: the next who asks for the chunk begins another one. One whose bytes are coming is left to him.
     fn out_of_time(&self, at: u64, load: &Load) -> Error {
         if let Some(Segment { source, .. }) = &self.segment
+            && !load.gets_on()
             && let Some(index) = source.manifest.chunks().chunk_at(PlainPosition(at))
         {
             self.shared.cache.give_up(&source.chunk_key(index), load);

@@ -1,4 +1,4 @@
-//! What the start says of a bucket that will not free what is deleted.
+//! What the start says of a bucket that will not free what is deleted, and of others who try it at the same time.
 
 use std::{
     io::{Read, Write},
@@ -6,6 +6,10 @@ use std::{
 };
 
 use alluvium_engine::Engine;
+use alluvium_testkit::{
+    broker::{on_server, server},
+    s3_server::{FaultAction, FaultRule, Operation},
+};
 
 use crate::log;
 
@@ -69,4 +73,21 @@ fn a_bucket_that_keeps_what_is_deleted_is_warned_of_at_the_start() {
     assert_eq!(warned(), [true, false], "{}", log::text());
     open(&locks, "read");
     assert_eq!(warned(), [true, true], "{}", log::text());
+}
+
+#[test]
+fn a_process_of_the_same_name_that_tries_the_store_too_is_no_fault() {
+    let server = server();
+    let gone = FaultAction::Error {
+        status: 404,
+        code: "NoSuchKey".to_owned(),
+        retry_after: None,
+    };
+    // The other one has deleted it just before it is read.
+    let deleted = FaultRule::new(Operation::GetObject, gone).key_contains("alluvium-probe");
+    server.faults().set(vec![deleted.times(1)]).unwrap();
+    let engine = on_server(&server, &[]);
+    assert_eq!(server.faults().status()[0].hits, 1);
+    let left = engine.block_on(engine.store().list("", None, 10)).unwrap();
+    assert!(left.objects.is_empty(), "{left:?}");
 }

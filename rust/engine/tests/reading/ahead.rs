@@ -82,7 +82,7 @@ fn a_failed_load_ahead_is_no_failed_read() {
 
 #[test]
 fn what_is_on_its_way_for_readers_who_left_is_given_up() {
-    let bench = Bench::new(&[48 * MIB], &[]);
+    let bench = Bench::new(&[48 * MIB], &[("fetch.hedging.enabled", "false")]);
     // Three streams that continue each other; what is asked for ahead of the third comes to a halt.
     bench.fetch(0, 0);
     bench.fetch(0, MIB - 4000);
@@ -215,5 +215,50 @@ fn little_memory_and_few_places_do_not_wait_for_each_other() {
         }
     });
     assert_eq!(metric(&bench.engine, "fetch", "failures_total"), 0);
+    assert_idle(&bench.engine);
+}
+
+#[test]
+fn after_an_outage_requests_go_out_side_by_side_again() {
+    let bench = Bench::new(&[160 * MIB], &[("request.attempt.timeout.ms", "1000")]);
+    let mut position = 0;
+    while position < 8 * MIB {
+        position = bench.fetch(0, position) - 4000;
+    }
+    // All that is asked for in front of him now fails.
+    let refused = FaultAction::Error {
+        status: 403,
+        code: "AccessDenied".to_owned(),
+        retry_after: None,
+    };
+    let refused = FaultRule::new(Operation::GetObject, refused).key_contains(".log");
+    bench.server.faults().set(vec![refused]).unwrap();
+    let begun = || metric(&bench.engine, "read_ahead", "requests_total");
+    while read_segment(&bench.engine, &bench.segments[0].0, position..position + MIB).is_ok() {
+        position += MIB;
+    }
+    assert!(soon(|| metric(&bench.engine, "read_ahead", "requests_running") == 0));
+    bench.server.faults().clear();
+    let before = begun();
+    for _ in 0..4 {
+        position = bench.fetch(0, position) - 4000;
+    }
+    assert!(begun() >= before + 2, "{} begun", begun() - before);
+    assert_idle(&bench.engine);
+}
+
+#[test]
+fn little_memory_costs_no_manifest_twice() {
+    let memory = [("cache.memory.bytes", "8388608"), ("memory.budget.bytes", "70000000")];
+    let bench = Bench::of_partitions(&[24 * MIB; 4], &memory);
+    let manifests = FaultRule::new(Operation::GetObject, FaultAction::Delay { ms: 1 }).key_contains(".manifest");
+    bench.server.faults().set(vec![manifests]).unwrap();
+    thread::scope(|threads| {
+        for segment in 0..bench.segments.len() {
+            let bench = &bench;
+            threads.spawn(move || bench.consume(segment));
+        }
+    });
+    assert_eq!(bench.server.faults().status()[0].hits, 4);
     assert_idle(&bench.engine);
 }

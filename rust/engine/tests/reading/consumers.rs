@@ -43,7 +43,7 @@ impl Bench {
 
     fn with_partitions(sizes: &[u64], settings: &[(&str, &str)], partition: impl Fn(u64) -> i32) -> Self {
         let (server, source) = (server(), tempdir().unwrap());
-        let writer = on_server(&server, &[]);
+        let writer = on_server(&server, settings);
         let mut segments = Vec::new();
         for (number, &size) in (1..).zip(sizes) {
             let directory = source.path().join(number.to_string());

@@ -6,6 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use alluvium_engine::ErrorKind;
 use alluvium_testkit::{broker::*, proxy::LinkShape};
 
 use super::{MIB, consumers::Bench};
@@ -69,4 +70,24 @@ fn who_reads_here_and_there_does_not_wait_for_what_is_loaded_ahead_of_another() 
     // Two chunks of 1 MiB with a third of the link: 0.8 s.
     assert!(waits[6] < Duration::from_millis(1200), "{waits:?}");
     assert!(waits[11] < Duration::from_millis(2500), "{waits:?}");
+}
+
+#[test]
+fn a_chunk_that_needs_longer_than_a_fetch_may_wait_comes_all_the_same() {
+    let settings = [("chunk.size.bytes", "4194304"), ("fetch.timeout.ms", "2000")];
+    let bench = Bench::new(&[4 * MIB], &settings).behind(narrow(MIB));
+    let (segment, log) = &bench.segments[0];
+    let mut failed = 0;
+    let read = loop {
+        match read_segment(&bench.engine, segment, 0..u64::MAX) {
+            Ok(read) => break read,
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Timeout, "{error}"),
+        }
+        failed += 1;
+        assert!(failed < 4, "its bytes are thrown away each time");
+    };
+    assert!(failed > 0 && read == *log, "{failed} failed");
+    // Manifest and chunk.
+    assert_eq!(bench.gets(), 2);
+    assert_idle(&bench.engine);
 }

@@ -163,8 +163,12 @@ pub(super) fn chunks_from_message(
 }
 
 /// Bytes of all indexes once they are decoded.
-pub(super) fn plain_index_bytes(messages: &[IndexMessage]) -> u64 {
-    messages.iter().map(|message| u64::from(message.plain_length)).sum()
+pub(super) fn plain_index_bytes(messages: &[IndexMessage]) -> Result<u64, FormatError> {
+    let total = messages.iter().map(|message| u64::from(message.plain_length)).sum();
+    if total > MANIFEST_BYTES_MAX {
+        return Err(FormatError::malformed("index", format!("{total} bytes of indexes")));
+    }
+    Ok(total)
 }
 
 /// Takes the indexes out of the payloads, which must hold nothing else.
@@ -175,13 +179,7 @@ pub(super) fn indexes_from_message<R: Room>(
     zstd_announced: bool,
     room: &mut impl FnMut(usize) -> Option<R>,
 ) -> Result<[Option<Verified>; 5], FormatError> {
-    let plain_total = plain_index_bytes(messages);
-    if plain_total > MANIFEST_BYTES_MAX {
-        return Err(FormatError::malformed(
-            "index",
-            format!("{plain_total} bytes of indexes"),
-        ));
-    }
+    plain_index_bytes(messages)?;
     let mut indexes: [Option<Verified>; 5] = Default::default();
     let mut rest = payloads.clone();
     for message in messages {

@@ -1,4 +1,4 @@
-//! A second request for a GET that is slow.
+//! A second request for a GET that is slow, or stalls.
 //!
 //! # Purpose
 //! Of a store most of whose answers come soon, the few that do not (one disk, one node, one lost packet) no longer hold a consumer up.
@@ -7,6 +7,8 @@
 //! A GET that has no answer after the delay gets a second request, the hedge. The first of the two that answers is the answer, the other
 //! is dropped. The delay is the p95 of the recent GETs, within limits. What counts is the time to the head of the answer: it
 //! hardly depends on how many bytes are asked for, so there is one p95 for all sizes.
+//!
+//! A body that comes to a halt is ended as one that broke, so that the rest is asked for with a second request.
 //!
 //! It is above [`breaker`](super::breaker), so that each of the two is an attempt for those who count, judge and end attempts; and below
 //! [`retry`](super::retry), since a hedge is part of an attempt: two loops of retries for one GET would double the load of a store in
@@ -28,7 +30,7 @@
 //! time: a hedge costs a request, up to one answer that is thrown away, and a connection (a TLS handshake) to be made anew.
 //!
 //! # Not here
-//! Bodies: one that stalls has its deadlines, and is resumed by [`retry`](super::retry), whose next GET may be hedged.
+//! The rest of a body that broke: [`retry`](super::retry) asks for it.
 
 use std::{
     ops::Range,
@@ -37,17 +39,25 @@ use std::{
 };
 
 use async_trait::async_trait;
-use futures::future::{Either, select};
+use futures::{
+    StreamExt,
+    future::{Either, select},
+    stream,
+};
 use tokio::time::Instant;
 
 use super::{Guards, Policies, limit::Permit, metrics::StoreMetrics};
-use crate::{GetObject, Key, ListPage, ObjectInfo, ObjectStore, Payload, StoreResult, UploadId, UploadedPart};
+use crate::{
+    ErrorKind, GetObject, Key, ListPage, ObjectInfo, ObjectStore, Operation, Payload, StoreError, StoreResult,
+    UploadId, UploadedPart, boxed_body,
+};
 
 /// GETs that the p95 is taken from: ten of them are slower. At fewer it would depend on a few requests, at many more it would still tell of
 /// a store as it was before.
 const WINDOW: usize = 200;
 
-/// GETs before the first hedge: two of them are slower than the p95, so that one alone, which made the connection, is not it.
+/// GETs before the p95 is known: two of them are slower, so that one alone, which made the connection, is not it. Until then the delay is the
+/// longest.
 const KNOWN_MIN: usize = 40;
 
 /// After how many GETs the delay is computed anew: sorting is not for each of them.
@@ -57,7 +67,8 @@ const RECKON_EVERY: usize = 10;
 /// connect, would not be there sooner.
 const DELAY_MIN: Duration = Duration::from_millis(20);
 
-/// Longest delay: what has no answer by then is lost rather than slow, whatever the others take.
+/// Longest delay: what has no answer by then is lost rather than slow, whatever the others take. The same is true of a body without a byte for so
+/// long.
 const DELAY_MAX: Duration = Duration::from_secs(2);
 
 /// Longest delay as a multiple of the median. When more than one GET in twenty is slow the p95 is itself a slow one, and to wait that
@@ -74,6 +85,12 @@ const BURST: u32 = 10;
 #[derive(Debug)]
 pub struct HedgeStore {
     inner: Arc<dyn ObjectStore>,
+    hedges: Arc<Hedges>,
+}
+
+/// When there may be a hedge, and what becomes of them.
+#[derive(Debug)]
+struct Hedges {
     metrics: Arc<StoreMetrics>,
     guards: Guards,
     /// How long a store that has asked for fewer requests gets no hedges.
@@ -86,21 +103,93 @@ impl HedgeStore {
     pub fn new(inner: Arc<dyn ObjectStore>, policies: &Policies, metrics: Arc<StoreMetrics>, guards: &Guards) -> Self {
         HedgeStore {
             inner,
-            metrics,
-            guards: guards.clone(),
-            respite: policies.retry_after_max,
-            recent: Mutex::default(),
+            hedges: Arc::new(Hedges {
+                metrics,
+                guards: guards.clone(),
+                respite: policies.retry_after_max,
+                recent: Mutex::default(),
+            }),
         }
     }
 
+    /// The first answer of a GET and, if that is slow, of its hedge.
+    async fn race(&self, key: &Key, range: Option<Range<u64>>) -> StoreResult<GetObject> {
+        let hedges = &self.hedges;
+        let begin = Instant::now();
+        let slow_after = hedges.recent().begin();
+        let mut first = self.inner.get(key, range.clone());
+        // One that may not be hedged at this moment asks again: the longer it takes, the more it needs it.
+        let _permit = loop {
+            if let Ok(outcome) = tokio::time::timeout(slow_after, &mut first).await {
+                return hedges.measured(begin, outcome);
+            }
+            if let Some(permit) = hedges.permit() {
+                break permit;
+            }
+        };
+        hedges.metrics.count_hedge();
+        match select(first, self.inner.get(key, range)).await {
+            Either::Left((Ok(answer), _)) => hedges.measured(begin, Ok(answer)),
+            Either::Right((Ok(answer), _)) => {
+                hedges.recent().add(begin.elapsed());
+                hedges.won(answer)
+            }
+            Either::Left((Err(error), hedge)) => match hedge.await {
+                Ok(answer) => hedges.won(answer),
+                Err(_) => Err(error),
+            },
+            Either::Right((Err(error), first)) => {
+                tracing::debug!(%error, "the second request for a slow GET failed, the first is still under way");
+                hedges.measured(begin, first.await)
+            }
+        }
+    }
+}
+
+impl Hedges {
     /// The right to a hedge now, if there is one.
     fn permit(&self) -> Option<Permit> {
-        let limits = &self.guards.limits;
-        if self.guards.breaker.is_open() || limits.have_throttled_within(self.respite) {
+        if !self.are_welcome() {
             return None;
         }
-        let permit = limits.try_read()?;
+        let permit = self.guards.limits.try_read()?;
         self.recent().pay().then_some(permit)
+    }
+
+    /// The right to ask once more for what a request has not brought, in its place.
+    fn pay_in_place(&self) -> bool {
+        self.are_welcome() && self.recent().pay()
+    }
+
+    fn are_welcome(&self) -> bool {
+        !self.guards.breaker.is_open() && !self.guards.limits.have_throttled_within(self.respite)
+    }
+
+    /// The body, ended as one that broke if it comes to a halt.
+    fn watched(self: &Arc<Self>, key: &Key, answer: GetObject) -> GetObject {
+        let state = (answer.body, Arc::clone(self), key.clone());
+        let body = stream::unfold(Some(state), |state| async move {
+            let (mut body, hedges, key) = state?;
+            loop {
+                match tokio::time::timeout(DELAY_MAX, body.next()).await {
+                    Ok(Some(Ok(piece))) => return Some((Ok(piece), Some((body, hedges, key)))),
+                    Ok(Some(Err(error))) => return Some((Err(error), None)),
+                    Ok(None) => return None,
+                    Err(_) if hedges.pay_in_place() => {
+                        hedges.metrics.count_hedge();
+                        let detail = format!("the body came to a halt for {DELAY_MAX:?}");
+                        let error = StoreError::new(ErrorKind::Timeout, Operation::Get, detail);
+                        return Some((Err(error.with_key(&key)), None));
+                    }
+                    // As with a head: the longer it takes, the more it needs it.
+                    Err(_) => {}
+                }
+            }
+        });
+        GetObject {
+            body: boxed_body(body),
+            ..answer
+        }
     }
 
     /// Learns from a first request that had no rival or has beaten it.
@@ -123,20 +212,31 @@ impl HedgeStore {
 }
 
 /// What the recent GETs took, and what they have earned.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Recent {
     /// Times to the head of the answer; the oldest is at `next` once there are as many as [`WINDOW`].
     times: Vec<Duration>,
     next: usize,
-    /// None before enough is known.
-    delay: Option<Duration>,
+    delay: Duration,
     /// In GETs: [`GETS_PER_HEDGE`] of them are a hedge.
     earned: u32,
 }
 
+impl Default for Recent {
+    fn default() -> Self {
+        Recent {
+            times: Vec::new(),
+            next: 0,
+            delay: DELAY_MAX,
+            // The first may be needed before one is earned.
+            earned: GETS_PER_HEDGE,
+        }
+    }
+}
+
 impl Recent {
     /// Counts a GET, and tells after what time it is slow.
-    fn begin(&mut self) -> Option<Duration> {
+    fn begin(&mut self) -> Duration {
         self.earned = (self.earned + 1).min(BURST * GETS_PER_HEDGE);
         self.delay
     }
@@ -154,7 +254,7 @@ impl Recent {
         }
         self.next = (self.next + 1) % WINDOW;
         if self.times.len() >= KNOWN_MIN && self.next.is_multiple_of(RECKON_EVERY) {
-            self.delay = Some(delay(&self.times));
+            self.delay = delay(&self.times);
         }
     }
 }
@@ -211,40 +311,11 @@ impl ObjectStore for HedgeStore {
     }
 
     async fn get(&self, key: &Key, range: Option<Range<u64>>) -> StoreResult<GetObject> {
-        if self.guards.breaker.is_open() {
+        if self.hedges.guards.breaker.is_open() {
             return self.inner.get(key, range).await;
         }
-        let begin = Instant::now();
-        let slow_after = self.recent().begin();
-        let mut first = self.inner.get(key, range.clone());
-        let Some(slow_after) = slow_after else {
-            return self.measured(begin, first.await);
-        };
-        // One that may not be hedged at this moment asks again: the longer it takes, the more it needs it.
-        let _permit = loop {
-            if let Ok(outcome) = tokio::time::timeout(slow_after, &mut first).await {
-                return self.measured(begin, outcome);
-            }
-            if let Some(permit) = self.permit() {
-                break permit;
-            }
-        };
-        self.metrics.count_hedge();
-        match select(first, self.inner.get(key, range)).await {
-            Either::Left((Ok(answer), _)) => self.measured(begin, Ok(answer)),
-            Either::Right((Ok(answer), _)) => {
-                self.recent().add(begin.elapsed());
-                self.won(answer)
-            }
-            Either::Left((Err(error), hedge)) => match hedge.await {
-                Ok(answer) => self.won(answer),
-                Err(_) => Err(error),
-            },
-            Either::Right((Err(error), first)) => {
-                tracing::debug!(%error, "the second request for a slow GET failed, the first is still under way");
-                self.measured(begin, first.await)
-            }
-        }
+        let answer = self.race(key, range).await?;
+        Ok(self.hedges.watched(key, answer))
     }
 
     async fn head(&self, key: &Key) -> StoreResult<ObjectInfo> {

@@ -227,7 +227,7 @@ impl Resumable {
     async fn next(&mut self) -> Option<StoreResult<Bytes>> {
         loop {
             if self.position == self.range.end {
-                return None;
+                return self.end().await;
             }
             let error = match self.budget.spend(self.body.next()).await {
                 Ok(Some(Ok(piece))) => {
@@ -253,6 +253,19 @@ impl Resumable {
                     error
                 }));
             }
+        }
+    }
+
+    /// Asks the body for its end, so that the connection can be used again; that it does not come is no loss.
+    async fn end(&mut self) -> Option<StoreResult<Bytes>> {
+        match self.budget.spend(self.body.next()).await {
+            Ok(Some(Ok(extra))) if !extra.is_empty() => {
+                let detail = format!("the body goes on behind {:?}", self.range);
+                let error = StoreError::new(ErrorKind::Unexpected, Operation::Get, detail);
+                Some(Err(error.with_attempts(self.attempts).with_key(&self.key)))
+            }
+            Ok(Some(Err(error))) if error.kind() == ErrorKind::Unexpected => Some(Err(error)),
+            _ => None,
         }
     }
 

@@ -47,7 +47,7 @@ impl Bench {
         }
     }
 
-    /// One that knows what a GET usually takes, and has earned two hedges.
+    /// One that knows what a GET usually takes, and has earned two hedges besides the first.
     async fn used() -> Self {
         let bench = Self::new(Policies::default()).await;
         bench.usual(40).await;
@@ -184,11 +184,11 @@ async fn what_is_overtaken_counts_as_slow() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_hedged_before_enough_is_known() {
+async fn before_enough_is_known_only_what_is_lost_is_hedged() {
     let bench = Bench::new(Policies::default()).await;
     bench.usual(39).await;
-    assert_eq!(bench.hanging().await, seconds(8.0));
-    assert_eq!(bench.hedges(), (0, 0));
+    assert_eq!(bench.hanging().await, seconds(2.0 + USUAL));
+    assert_eq!(bench.hedges(), (1, 1));
     // The slow one was the fortieth.
     assert_eq!(bench.hanging().await, seconds(USUAL * 2.0));
     bench.assert_idle();
@@ -234,10 +234,10 @@ async fn a_store_that_is_slow_for_all_gets_hardly_more_requests() {
 #[tokio::test(start_paused = true)]
 async fn who_has_no_right_to_a_hedge_asks_again() {
     let bench = Bench::used().await;
-    for _ in 0..2 {
+    for _ in 0..3 {
         assert_eq!(bench.hanging().await, seconds(USUAL * 2.0));
     }
-    // The two that were earned are spent, and these pay for the next one.
+    // Those that were earned are spent, and these pay for the next one.
     bench.script([Step::Take(seconds(8.0))]);
     let object = key();
     let slow = bench.store.get(&object, None);
@@ -245,12 +245,37 @@ async fn who_has_no_right_to_a_hedge_asks_again() {
     assert!(slow.as_mut().now_or_never().is_none());
     tokio::time::sleep(seconds(1.0)).await;
     assert!(slow.as_mut().now_or_never().is_none());
-    assert_eq!(bench.hedges().0, 2);
+    assert_eq!(bench.hedges().0, 3);
     bench.usual(20).await;
     let begin = Instant::now();
     slow.await.expect("an answer");
     assert!(begin.elapsed() <= seconds(USUAL * 2.0), "{:?}", begin.elapsed());
-    assert_eq!(bench.hedges(), (3, 3));
+    assert_eq!(bench.hedges(), (4, 4));
+    bench.assert_idle();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rest_of_a_body_that_halts_is_asked_for_once_more() {
+    let bench = Bench::used().await;
+    let (before, begin) = (bench.hedges().0, Instant::now());
+    let (answer, _) = bench.get([Step::Halt(3), Step::Pass]).await;
+    assert_eq!(answer.expect("an answer").collect().await.expect("a body"), "bytes");
+    // Two seconds of silence, and the pause before an attempt.
+    assert!(begin.elapsed() < seconds(3.0), "{:?}", begin.elapsed());
+    assert_eq!(bench.hedges().0, before + 1);
+    bench.assert_idle();
+
+    // Where each of them halts there are soon no more hedges, and the others have their time.
+    let mut silent = 0;
+    for _ in 0..20 {
+        let (answer, _) = bench.get([Step::Halt(3), Step::Pass]).await;
+        let begin = Instant::now();
+        assert_eq!(answer.expect("an answer").collect().await.expect("a body"), "bytes");
+        silent += u32::from(begin.elapsed() > seconds(10.0));
+    }
+    assert!(silent >= 16, "{silent}");
+    // Three were saved up, and the forty GETs have earned two.
+    assert_eq!(bench.hedges().0, before + 5);
     bench.assert_idle();
 }
 

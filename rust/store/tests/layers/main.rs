@@ -24,7 +24,7 @@ use alluvium_store::{
 };
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures::StreamExt;
+use futures::{StreamExt, stream};
 
 /// What happens to one request.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ enum Step {
     Hang,
     /// It takes this long and succeeds.
     Take(Duration),
+    /// The body comes to a halt after so many bytes.
+    Halt(usize),
     Pass,
 }
 
@@ -93,14 +95,14 @@ impl Scripted {
         self.most.load(Ordering::Relaxed)
     }
 
-    async fn step(&self) -> StoreResult<()> {
+    async fn step(&self) -> StoreResult<Step> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let under_way = self.under_way.fetch_add(1, Ordering::Relaxed) + 1;
         let _under_way = UnderWay(self);
         self.most.fetch_max(under_way, Ordering::Relaxed);
         let scripted = self.steps.lock().expect("no panic under the lock").pop_front();
         let step = scripted.unwrap_or_else(|| self.afterwards.lock().expect("no panic under the lock").clone());
-        match step {
+        match step.clone() {
             Step::Fail(error) => Err(error),
             Step::FailAfter(time, error) => {
                 tokio::time::sleep(time).await;
@@ -109,9 +111,9 @@ impl Scripted {
             Step::Hang => std::future::pending().await,
             Step::Take(time) => {
                 tokio::time::sleep(time).await;
-                Ok(())
+                Ok(step)
             }
-            Step::Pass => Ok(()),
+            Step::Halt(_) | Step::Pass => Ok(step),
         }
     }
 }
@@ -147,8 +149,14 @@ impl ObjectStore for Scripted {
     }
 
     async fn get(&self, key: &Key, range: Option<Range<u64>>) -> StoreResult<GetObject> {
-        self.step().await?;
-        let answer = self.inner.get(key, range).await?;
+        let step = self.step().await?;
+        let mut answer = self.inner.get(key, range.clone()).await?;
+        if let Step::Halt(bytes) = step {
+            let mut whole = answer.collect().await?;
+            let begin = stream::iter([Ok(whole.split_to(bytes))]);
+            answer = self.inner.get(key, range).await?;
+            answer.body = begin.chain(stream::pending()).boxed();
+        }
         let pause = self.piece_pause;
         let body = answer.body.then(move |piece| async move {
             tokio::time::sleep(pause).await;

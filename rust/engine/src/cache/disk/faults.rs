@@ -20,17 +20,19 @@ pub(super) struct Faults {
     clock: Clock,
     pause_ms: u64,
     paused_until_ms: AtomicU64,
+    hung_until_ms: AtomicU64,
     write_logged_ms: AtomicU64,
     read_logged_ms: AtomicU64,
 }
 
 impl Faults {
-    /// After a failed write there is none for `pause`.
+    /// After a failed write there is none for `pause`, and after a read that hung neither reads nor writes.
     pub(super) fn new(pause: Duration) -> Self {
         Faults {
             clock: Clock::start(),
             pause_ms: u64::try_from(pause.as_millis()).unwrap_or(u64::MAX),
             paused_until_ms: AtomicU64::new(0),
+            hung_until_ms: AtomicU64::new(0),
             write_logged_ms: AtomicU64::new(NEVER),
             read_logged_ms: AtomicU64::new(NEVER),
         }
@@ -41,10 +43,30 @@ impl Faults {
         self.clock.now_ms() < self.paused_until_ms.load(Ordering::Relaxed)
     }
 
-    /// A write failed.
-    pub(super) fn of_write(&self, what: impl fmt::Display, error: impl fmt::Display) {
+    /// Whether reads pause.
+    pub(super) fn has_hung(&self) -> bool {
+        self.clock.now_ms() < self.hung_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// A read did not end within `limit`.
+    pub(super) fn of_hang(&self, what: impl fmt::Display, limit: Duration) {
+        let until = self.pause();
+        self.hung_until_ms.fetch_max(until, Ordering::Relaxed);
+        if self.is_due(&self.read_logged_ms) {
+            tracing::warn!(%what, ?limit, pause_ms = self.pause_ms, "the disk of the cache does not answer, it is not used for a while; logged once a minute");
+        }
+    }
+
+    /// Begins a pause of writes; when it ends.
+    fn pause(&self) -> u64 {
         let until = self.clock.now_ms().saturating_add(self.pause_ms);
         self.paused_until_ms.fetch_max(until, Ordering::Relaxed);
+        until
+    }
+
+    /// A write failed.
+    pub(super) fn of_write(&self, what: impl fmt::Display, error: impl fmt::Display) {
+        self.pause();
         if self.is_due(&self.write_logged_ms) {
             tracing::warn!(%what, %error, pause_ms = self.pause_ms, "the disk cache cannot write and goes on without; logged once a minute");
         }

@@ -41,6 +41,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use alluvium_format::{Crc32, Uuid};
@@ -136,7 +137,7 @@ impl DiskCache {
     /// Whether a piece could be kept at this moment, as far as is known without a look at the disk.
     pub(crate) fn takes(&self, key: &EntryKey) -> bool {
         let is_free = self.writes_running.load(Ordering::Relaxed) < WRITES_MAX && !self.faults.is_paused();
-        is_free && !self.contains(key)
+        is_free && !self.lock().contains(Piece::from(key))
     }
 
     /// Keeps a piece, if it can, and its segment was not dropped later than `since`. Blocks on the disk.
@@ -153,9 +154,15 @@ impl DiskCache {
         }
     }
 
-    /// Whether a piece is here, as far as is known without a look at the disk.
+    /// Whether a piece is here and can be read now, as far as is known without a look at the disk.
     pub(crate) fn contains(&self, key: &EntryKey) -> bool {
-        self.lock().contains(Piece::from(key))
+        !self.faults.has_hung() && self.lock().contains(Piece::from(key))
+    }
+
+    /// A read has taken longer than `limit`: for a while, nothing is read and nothing is written.
+    pub(crate) fn hangs(&self, limit: Duration) {
+        self.metrics.faults.add(1);
+        self.faults.of_hang(self.home.path().display(), limit);
     }
 
     /// Drops a piece whose bytes turned out wrong, which counts as a fault.

@@ -80,7 +80,7 @@ pub(super) struct Claimed {
     pub(super) of_store: VecDeque<Claim>,
 }
 
-/// Claims up to `wanted` chunks from `first` on that nobody has or loads; those on disk as far as there is memory for them.
+/// Claims up to `wanted` chunks from `first` on that nobody has or loads; those on disk as far as there are memory and turns for them.
 pub(super) fn claim(
     shared: &Arc<Shared>,
     source: &Arc<Source>,
@@ -110,7 +110,10 @@ pub(super) fn claim(
             let Some(memory) = Memory::ahead(shared, source, index, &mut claim.ticket, run, share) else {
                 break;
             };
-            start_disk_load(shared, source, claim, memory, run);
+            let Some(turn) = shared.disk_reads.try_ahead(memory.bytes()) else {
+                break;
+            };
+            start_disk_load(shared, source, claim, memory, turn, run);
         } else {
             claimed.of_store.push_back(claim);
         }

@@ -33,6 +33,7 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicU64, Ordering},
     },
+    time::Duration,
 };
 
 use alluvium_format::Uuid;
@@ -48,8 +49,11 @@ use crate::{instance::Shared, metrics::Gauge};
 /// Runs of a partition that are remembered: each consumer group that reads it needs one.
 const RUNS_MAX: usize = 32;
 
-/// Partitions whose runs are remembered.
-const PARTITIONS_MAX: usize = 10_000;
+/// Runs that nobody has used for so long are dropped.
+const REMEMBERED: Duration = Duration::from_secs(60);
+
+/// Requests that must be possible beside one ahead.
+const PLACES_LEFT: usize = 2;
 
 type Partition = (Uuid, i32);
 
@@ -57,6 +61,8 @@ type Partition = (Uuid, i32);
 #[derive(Debug)]
 pub(crate) struct Ahead {
     partitions: Mutex<HashMap<Partition, Vec<Arc<Run>>>>,
+    /// When those that nobody uses were dropped.
+    swept_at_ms: AtomicU64,
     successors: Successors,
     sharers: Sharers,
     requests: Arc<Gauge>,
@@ -91,6 +97,7 @@ impl Ahead {
     pub(crate) fn new() -> Self {
         Ahead {
             partitions: Mutex::default(),
+            swept_at_ms: AtomicU64::new(0),
             successors: Successors::new(),
             sharers: Sharers::default(),
             requests: Arc::default(),
@@ -113,12 +120,26 @@ impl Ahead {
         u64::try_from(self.requests.get()).unwrap_or(0) < self.flow.requests_max()
     }
 
+    /// Whether there is a place among the store's requests: those that somebody waits for find one, also where the store has asked for fewer. What
+    /// was begun just now counts as well, although it has not taken its place yet.
+    fn has_place(&self, shared: &Shared) -> bool {
+        let reads = shared.guards.limits.reads();
+        let begun = usize::try_from(self.requests.get()).unwrap_or(0);
+        reads.waiting == 0 && reads.in_use.max(begun) + PLACES_LEFT <= reads.limit
+    }
+
     /// The run that a stream from `position` on continues, or a new one.
     pub(super) fn join(&self, shared: &Shared, source: &Arc<Source>, position: u64) -> Arc<Run> {
         let segment = source.manifest.segment();
         let mut partitions = lock(&self.partitions);
-        if partitions.len() >= PARTITIONS_MAX {
-            partitions.retain(|_, runs| runs.iter().any(|run| !run.is_forgotten()));
+        let now_ms = shared.metrics.clock.now_ms();
+        let since_sweep = now_ms.saturating_sub(self.swept_at_ms.load(Ordering::Relaxed));
+        if u128::from(since_sweep) >= REMEMBERED.as_millis() {
+            self.swept_at_ms.store(now_ms, Ordering::Relaxed);
+            partitions.retain(|_, runs| {
+                runs.retain(|run| run.rested() < REMEMBERED);
+                !runs.is_empty()
+            });
         }
         let runs = partitions.entry((segment.topic_id, segment.partition)).or_default();
         if let Some(place) = runs.iter().position(|run| run.continues(source, position)) {

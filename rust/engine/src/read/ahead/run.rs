@@ -10,6 +10,7 @@ use std::{
 };
 
 use alluvium_format::{ChunkIndex, PlainPosition, Uuid};
+use tokio::time::Instant;
 
 use super::{
     Share,
@@ -44,9 +45,6 @@ const REQUESTS_MAX: i64 = 12;
 /// is in the middle of its way.
 const ASKED_FOR: u64 = 2;
 
-/// Requests that must be possible beside one ahead.
-const PLACES_LEFT: usize = 2;
-
 /// How far a stream may begin before the end of what was read: Kafka begins at an index entry before the wanted offset, up to
 /// `index.interval.bytes` and one batch of at most 1 MiB (`message.max.bytes`) away.
 const OVERLAP: u64 = (1 << 20) + (256 << 10);
@@ -67,6 +65,9 @@ const READ_IN_ONE_STREAM_MIN: u64 = 2 << 20;
 /// A run that was not used for so long is not waited for.
 const FORGOTTEN: Duration = Duration::from_secs(5);
 
+/// How long it is believed that nothing follows a segment, or that it cannot be found out.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
 /// A run that was not used for so long has no share.
 const RESTING: Duration = Duration::from_secs(2);
 
@@ -82,10 +83,12 @@ pub(in crate::read) struct Run {
     rank: Mutex<Rank>,
     /// Requests that wait for memory, by the chunk that they want it for.
     awaiting: Mutex<BTreeSet<Place>>,
+    awaited: AtomicU64,
 }
 
 /// A chunk, in the order of reading: its segment's start offset, and its index.
-type Place = (i64, u32);
+/// A number tells those apart that wait for the same.
+type Place = (i64, u32, u64);
 
 #[derive(Debug)]
 struct RunState {
@@ -120,7 +123,8 @@ enum Next {
     NotLookedFor,
     LookedFor,
     Found(Leg),
-    None,
+    /// Nothing that is known, at this time.
+    None(Instant),
 }
 
 /// A turn among the requests of a run that wait for memory: what is read first gets it first.
@@ -172,6 +176,7 @@ impl Run {
             stock: Mutex::new(Stock::new()),
             rank: Mutex::new(Rank::First),
             awaiting: Mutex::default(),
+            awaited: AtomicU64::new(0),
         })
     }
 
@@ -181,7 +186,8 @@ impl Run {
         lock(&self.stock).touch();
     }
 
-    fn rested(&self) -> Duration {
+    /// How long nobody has used it.
+    pub(super) fn rested(&self) -> Duration {
         let used_at = self.used_at_ms.load(Ordering::Relaxed);
         Duration::from_millis(self.clock.now_ms().saturating_sub(used_at))
     }
@@ -227,7 +233,8 @@ impl Run {
 
     /// Waits for memory for a chunk until the turn is dropped.
     pub(in crate::read) fn await_memory(self: &Arc<Self>, source: &Source, chunk: ChunkIndex) -> Turn {
-        let place = (source.manifest.segment().start_offset, chunk.0);
+        let number = self.awaited.fetch_add(1, Ordering::Relaxed);
+        let place = (source.manifest.segment().start_offset, chunk.0, number);
         lock(&self.awaiting).insert(place);
         Turn {
             run: Arc::clone(self),
@@ -321,7 +328,8 @@ impl Run {
         let request = shared.ahead.flow().request_bytes().min(state.window_within(share.own));
         let wanted = (request / chunk_size).saturating_sub(1);
         let claimed = claim(shared, source, missed.0 + 1, wanted, self, share);
-        state.leg.next = state.leg.next.max(missed.0 + 1 + claimed.count);
+        // Back to here, where it was further: as this one is missed, others may be that were asked for once.
+        state.leg.next = missed.0 + 1 + claimed.count;
         claimed.of_store
     }
 
@@ -364,13 +372,13 @@ impl Run {
             let RunState { leg, next, .. } = &mut *state;
             let begun = match (leg.is_done(), next) {
                 (false, _) => self.begin(shared, source, leg, &mut in_front),
-                (true, next @ Next::NotLookedFor) => {
+                (true, next) if next.is_to_be_looked_for() => {
                     *next = Next::LookedFor;
                     self.look_for_next(shared, source);
                     false
                 }
                 (true, next @ Next::Found(_)) => self.begin_in_next(shared, next, &mut in_front),
-                (true, Next::LookedFor | Next::None) => false,
+                (true, _) => false,
             };
             if !begun {
                 break;
@@ -397,7 +405,7 @@ impl Run {
         in_front: &mut InFront,
     ) -> bool {
         let chunk_size = leg.chunk_size;
-        while !leg.is_done() && shared.cache.has(&leg.next_key()) {
+        while !leg.is_done() && in_front.ahead < in_front.window && shared.cache.has(&leg.next_key()) {
             leg.next += 1;
             in_front.ahead += chunk_size;
         }
@@ -409,9 +417,7 @@ impl Run {
         if left == 0 {
             return true;
         }
-        let reads = shared.guards.limits.reads();
-        // Those that somebody waits for find a place, also where the store has asked for fewer.
-        if wanted < worth || reads.waiting > 0 || reads.in_use + PLACES_LEFT > reads.limit {
+        if wanted < worth || !shared.ahead.has_place(shared) {
             return false;
         }
         let claimed = claim(shared, source, leg.next, wanted, self, in_front.share);
@@ -463,7 +469,7 @@ impl Run {
                 if !state.is_at(&source) {
                     return;
                 }
-                state.next = found.map_or(Next::None, |found| Next::Found(Leg::of(&found)));
+                state.next = found.map_or_else(|| Next::None(Instant::now()), |found| Next::Found(Leg::of(&found)));
             }
             run.go_on(&instance);
         });
@@ -495,6 +501,16 @@ struct InFront {
     ahead: u64,
     /// Whether a request was begun.
     begun: bool,
+}
+
+impl Next {
+    fn is_to_be_looked_for(&self) -> bool {
+        match self {
+            Next::NotLookedFor => true,
+            Next::None(looked) => looked.elapsed() >= LOOK_AGAIN,
+            Next::LookedFor | Next::Found(_) => false,
+        }
+    }
 }
 
 impl RunState {

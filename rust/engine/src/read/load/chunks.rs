@@ -9,7 +9,7 @@ use alluvium_format::{ChunkIndex, Codec, Crc32};
 use alluvium_store::{ErrorKind as StoreKind, StoreError};
 use bytes::Bytes;
 
-use super::{DISK_READ_TIMEOUT, keep_on_disk, limited, pieces::Pieces};
+use super::{DiskTurn, keep_on_disk, pieces::Pieces};
 use crate::{
     Error, ErrorKind, Result,
     budget::{Budget, PooledBuffer, Reservation},
@@ -76,6 +76,11 @@ impl Memory {
         Some(Self::of(whole, decompressed))
     }
 
+    /// How many bytes.
+    pub(in crate::read) fn bytes(&self) -> u64 {
+        self.stored.bytes() + self.decompressed.as_ref().map_or(0, Reservation::bytes)
+    }
+
     fn of(mut whole: Reservation, decompressed: Option<u64>) -> Self {
         let decompressed = decompressed.map(|bytes| whole.split(bytes));
         Memory {
@@ -91,19 +96,16 @@ pub(super) async fn chunk_from_disk(
     source: &Arc<Source>,
     index: ChunkIndex,
     memory: Memory,
+    turn: DiskTurn,
 ) -> Option<Entry> {
     let disk = shared.disk()?;
-    let turn = Arc::clone(&shared.disk_reads).try_acquire_owned().ok()?;
-    let (instance, source) = (Arc::clone(shared), Arc::clone(source));
-    let read = blocking(move || {
-        let _turn = turn;
+    let (instance, source, of_cache) = (Arc::clone(shared), Arc::clone(source), Arc::clone(&disk));
+    let read = move || {
         let key = source.chunk_key(index);
-        let range = stored_range(&source, index)?;
+        let range = stored_range(&source, index).ok()?;
         let reserved = memory.stored.bytes();
         let room = room_in(&instance, Some(memory.stored));
-        let Some((bytes, _)) = disk.read(&key, Some(range.end - range.start), room) else {
-            return Ok(None);
-        };
+        let (bytes, _) = of_cache.read(&key, Some(range.end - range.start), room)?;
         let stored = Stored {
             bytes,
             reserved,
@@ -111,11 +113,11 @@ pub(super) async fn chunk_from_disk(
         };
         let restored = decode(&instance, &source, index, stored);
         if restored.as_ref().is_err_and(|error| error.kind() == ErrorKind::Corrupt) {
-            disk.remove(&key);
+            of_cache.remove(&key);
         }
-        Ok(restored.ok())
-    });
-    limited(DISK_READ_TIMEOUT, read).await.ok().flatten()
+        restored.ok()
+    };
+    turn.read(&disk, read).await
 }
 
 /// Asks for the stored bytes of chunks.
@@ -155,12 +157,14 @@ pub(super) struct Stored {
     decompressed: Option<Reservation>,
 }
 
+/// Takes a chunk's bytes, however long they are on their way: the store's own limits of silence and of slowness end it.
 pub(super) async fn take_chunk(
     shared: &Shared,
     source: &Source,
     index: ChunkIndex,
     memory: Memory,
     pieces: &mut Pieces,
+    ticket: &Ticket,
 ) -> Result<Stored> {
     let range = stored_range(source, index)?;
     let length = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
@@ -168,6 +172,7 @@ pub(super) async fn take_chunk(
     let mut buffer = shared.cache.buffer(length, memory.stored)?;
     while buffer.room() > 0 {
         let piece = pieces.next(buffer.room()).await?;
+        ticket.note_arrival();
         buffer.fill(piece.len(), |room| {
             room.copy_from_slice(&piece);
             Ok(())
@@ -240,7 +245,7 @@ fn decode(shared: &Shared, source: &Source, index: ChunkIndex, stored: Stored) -
 fn chunk_error(shared: &Shared, source: &Source, index: ChunkIndex, error: StoreError) -> Error {
     match error.kind() {
         // The range is within the length that the manifest tells, so the object is shorter than that.
-        StoreKind::Invalid => Error::new(
+        StoreKind::Invalid if matches!(error.status(), None | Some(416)) => Error::new(
             ErrorKind::Corrupt,
             format!("{} ends before chunk {}: {error}", source.key, index.0),
         ),

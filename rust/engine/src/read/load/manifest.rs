@@ -7,11 +7,12 @@ use alluvium_store::{GetObject, Key};
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 
-use super::{DISK_READ_TIMEOUT, again_if_corrupt, keep_on_disk, kept_since, limited, pieces::Pieces};
+use super::{again_if_corrupt, keep_on_disk, kept_since, limited, pieces::Pieces};
 use crate::{
     Error, ErrorKind, Result,
     block::Block,
-    cache::{CachedManifest, Entry, EntryKey, Lookup, Ticket},
+    budget::Reservation,
+    cache::{CachedManifest, DiskCache, Entry, EntryKey, Lookup, Ticket},
     completion::{blocking, contained},
     instance::Shared,
     read::ahead::Flow,
@@ -105,15 +106,16 @@ async fn load_manifest(
     shared: &Arc<Shared>,
     key: &Key,
     identity: Identity,
-    mut expected_length: u64,
+    expected_length: u64,
     ticket: &Ticket,
 ) -> Result<Arc<CachedManifest>> {
     let wrong = |error: Error| error.during(format_args!("manifest {key}"));
     if let Some(manifest) = manifest_from_disk(shared, identity, expected_length).await {
         return Ok(manifest);
     }
-    let (object, mut reserved) = loop {
-        let reserved = shared.cache.reserve_apart(usual_memory(expected_length)).await?;
+    let mut memory = usual_memory(expected_length);
+    let (bytes, announced, mut reserved) = loop {
+        let reserved = shared.cache.reserve_apart(memory).await?;
         let object = shared.fetch_store.get(key, None).await?;
         if object.object_length > MANIFEST_BYTES_MAX {
             let reason = format!(
@@ -122,19 +124,20 @@ async fn load_manifest(
             );
             return Err(Error::new(ErrorKind::Corrupt, reason));
         }
-        if object.object_length <= expected_length {
-            break (object, reserved);
+        if object.object_length > memory {
+            memory = usual_memory(object.object_length);
+            continue;
         }
-        expected_length = object.object_length;
+        let bytes = collect_manifest(object, shared.ahead.flow()).await.map_err(wrong)?;
+        let announced = Manifest::announced_index_bytes(&bytes).map_err(|error| wrong(error.into()))?;
+        let needed = bytes.len() as u64 + announced;
+        if needed <= memory {
+            break (bytes, announced, reserved);
+        }
+        // All is given back and asked for anew: of two loads that held some and waited for more, neither would get on.
+        memory = needed;
     };
-    let bytes = collect_manifest(object, shared.ahead.flow()).await.map_err(wrong)?;
     let length = bytes.len() as u64;
-    let announced = Manifest::announced_index_bytes(&bytes).map_err(|error| wrong(error.into()))?;
-    if length + announced > usual_memory(expected_length) {
-        // Given back first: of two loads that held some and waited for more, neither would get on.
-        drop(reserved);
-        reserved = shared.cache.reserve_apart(length + announced).await?;
-    }
     // Unwrapping a key takes milliseconds of computing.
     let (instance, object) = (Arc::clone(shared), bytes.clone());
     let decode = move || {
@@ -164,34 +167,61 @@ async fn manifest_from_disk(
 ) -> Option<Arc<CachedManifest>> {
     let key = EntryKey::Manifest(identity.segment_id);
     let disk = shared.disk().filter(|disk| disk.contains(&key))?;
-    let most = usual_memory(expected_length);
-    let turn = Arc::clone(&shared.disk_reads).try_acquire_owned().ok()?;
-    let mut reserved = shared.cache.reserve_apart(most).await.ok()?;
-    let instance = Arc::clone(shared);
-    let read = blocking(move || {
-        let _turn = turn;
-        let room = |length| (length as u64 <= most).then(|| Block::new(length).ok()).flatten();
-        let Some((object, length)) = disk.read(&key, None, room) else {
-            return Ok(None);
-        };
-        let object = Bytes::from_owner(object).slice(..length);
-        let needed = length as u64 + Manifest::announced_index_bytes(&object).unwrap_or(u64::MAX / 2);
-        // One that needs more memory than is usual is loaded the long way.
-        if needed > most {
-            return Ok(None);
+    let mut memory = usual_memory(expected_length);
+    loop {
+        let reserved = shared.cache.reserve_apart(memory).await.ok()?;
+        let turn = shared.disk_reads.turn(memory).await?;
+        let (instance, of_cache) = (Arc::clone(shared), Arc::clone(&disk));
+        let read = move || read_manifest(&instance, &of_cache, identity, reserved);
+        match turn.read(&disk, read).await? {
+            OnDisk::Manifest(manifest) => return Some(manifest),
+            // Once: what it needs is told by its own bytes.
+            OnDisk::Needs(bytes) if bytes > memory => memory = bytes,
+            OnDisk::Needs(_) => return None,
         }
-        match Manifest::decode(object, &instance.keys, |length| Block::new(length).ok()) {
-            Ok(manifest) if Identity::of(manifest.segment()) == identity => Ok(Some((manifest, needed))),
-            // Not the fault of the file.
-            Err(FormatError::NoDataKey { .. } | FormatError::NoRoom { .. }) => Ok(None),
-            _ => {
-                disk.remove(&key);
-                Ok(None)
-            }
+    }
+}
+
+/// What was found on disk.
+enum OnDisk {
+    Manifest(Arc<CachedManifest>),
+    /// A manifest that takes so many bytes of memory.
+    Needs(u64),
+}
+
+/// Reads a manifest from disk into memory that is reserved, which goes with the read: it may hang.
+fn read_manifest(shared: &Shared, disk: &DiskCache, identity: Identity, mut reserved: Reservation) -> Option<OnDisk> {
+    let key = EntryKey::Manifest(identity.segment_id);
+    let mut needed = reserved.bytes();
+    let room = |length| {
+        needed = needed.max(length as u64);
+        (length as u64 <= reserved.bytes())
+            .then(|| Block::new(length).ok())
+            .flatten()
+    };
+    let Some((object, length)) = disk.read(&key, None, room) else {
+        return (needed > reserved.bytes()).then(|| OnDisk::Needs(usual_memory(needed)));
+    };
+    let object = Bytes::from_owner(object).slice(..length);
+    let announced = Manifest::announced_index_bytes(&object);
+    if let Ok(announced) = announced
+        && let needed = length as u64 + announced
+        && needed > reserved.bytes()
+    {
+        return Some(OnDisk::Needs(needed));
+    }
+    match Manifest::decode(object, &shared.keys, |length| Block::new(length).ok()) {
+        Ok(manifest) if Identity::of(manifest.segment()) == identity => {
+            let needed = length as u64 + announced.unwrap_or(0);
+            Some(OnDisk::Manifest(CachedManifest::new(manifest, reserved.split(needed))))
         }
-    });
-    let (manifest, needed) = limited(DISK_READ_TIMEOUT, read).await.ok().flatten()?;
-    Some(CachedManifest::new(manifest, reserved.split(needed)))
+        // Not the fault of the file.
+        Err(FormatError::NoDataKey { .. } | FormatError::NoRoom { .. }) => None,
+        _ => {
+            disk.remove(&key);
+            None
+        }
+    }
 }
 
 /// Takes a manifest in, once its first bytes say that it is one and as long as the object: a large object that is something else costs

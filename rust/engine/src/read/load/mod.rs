@@ -13,6 +13,7 @@
 //! A chunk that somebody waits for fails with the reason; those behind it are given up without a word, and loaded again by whoever needs them.
 
 mod chunks;
+mod disk_reads;
 mod manifest;
 mod pieces;
 mod requests;
@@ -22,6 +23,8 @@ use std::{future::Future, time::Duration};
 use bytes::Bytes;
 
 pub(super) use chunks::Memory;
+pub(crate) use disk_reads::DiskReads;
+pub(super) use disk_reads::DiskTurn;
 pub(crate) use manifest::{Identity, manifest};
 pub(super) use requests::{Claim, start_ahead_load, start_chunk_load, start_disk_load};
 
@@ -33,9 +36,6 @@ use crate::{
 
 /// Times that bytes with a wrong checksum are asked for again: damage on the way is cured by it, damage in the store is not.
 const REFETCHES_MAX: u32 = 1;
-
-/// Limit of a read from the disk tier; after it, the store is asked.
-const DISK_READ_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Keeps stored bytes, which are verified, on disk as well, unless their segment was dropped later than `since`; nobody waits for it.
 pub(crate) fn keep_on_disk(shared: &Shared, key: EntryKey, stored: Bytes, since: Moment) {

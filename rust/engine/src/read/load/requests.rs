@@ -17,7 +17,7 @@ use alluvium_format::ChunkIndex;
 use tokio::time::Instant;
 
 use super::{
-    again_if_corrupt,
+    DiskTurn, again_if_corrupt,
     chunks::{Memory, chunk_from_disk, open, restore, take_chunk},
     kept_since, limited,
     pieces::Pieces,
@@ -55,13 +55,12 @@ pub(in crate::read) fn start_chunk_load(
 ) {
     let (instance, source, run) = (Arc::clone(shared), Arc::clone(source), Arc::clone(run));
     shared.spawn(async move {
-        let limit = instance.config.fetch_timeout;
         // Those behind come with the first request only.
         let mut ahead = Some(ahead);
         let chunk = again_if_corrupt(|| {
             let behind = ahead.take().unwrap_or_default();
             let load = load_missed(&instance, &source, index, behind, &run, &ticket);
-            contained(limited(limit, load))
+            contained(load)
         })
         .await;
         ticket.fill(chunk);
@@ -77,6 +76,7 @@ async fn load_missed(
     run: &Arc<Run>,
     ticket: &Ticket,
 ) -> Result<Entry> {
+    let limit = shared.config.fetch_timeout;
     let follows = behind.front().is_none_or(|first| first.index.0 == index.0 + 1);
     if !follows {
         // What lies between is on disk.
@@ -87,19 +87,22 @@ async fn load_missed(
         None => {
             // Others may want those behind, and need not wait for this one's memory.
             behind.clear();
-            Memory::wait(shared, source, index).await?
+            limited(limit, Memory::wait(shared, source, index)).await?
         }
     };
     let key = source.chunk_key(index);
-    if behind.is_empty() && shared.disk().is_some_and(|disk| disk.contains(&key)) {
-        if let Some(chunk) = chunk_from_disk(shared, source, index, memory).await {
+    if behind.is_empty()
+        && shared.disk().is_some_and(|disk| disk.contains(&key))
+        && let Some(turn) = shared.disk_reads.turn(memory.bytes()).await
+    {
+        if let Some(chunk) = chunk_from_disk(shared, source, index, memory, turn).await {
             return Ok(chunk);
         }
-        memory = Memory::wait(shared, source, index).await?;
+        memory = limited(limit, Memory::wait(shared, source, index)).await?;
     }
     let last = behind.back().map_or(index, |claim| claim.index);
-    let mut pieces = open(shared, source, index..=last).await?;
-    let chunk = take_chunk(shared, source, index, memory, &mut pieces).await?;
+    let mut pieces = limited(limit, open(shared, source, index..=last)).await?;
+    let chunk = take_chunk(shared, source, index, memory, &mut pieces, ticket).await?;
     let chunk = restore(shared, source, index, chunk, kept_since(shared, ticket)).await?;
     if behind.is_empty() {
         if let Err(error) = pieces.end().await {
@@ -155,13 +158,14 @@ pub(in crate::read) fn start_disk_load(
     source: &Arc<Source>,
     Claim { index, ticket }: Claim,
     memory: Memory,
+    turn: DiskTurn,
     run: &Arc<Run>,
 ) {
     let (instance, source) = (Arc::clone(shared), Arc::clone(source));
     let running = run.begin_request();
     shared.spawn(async move {
         // Without one, whoever needs it finds it missing.
-        if let Some(chunk) = chunk_from_disk(&instance, &source, index, memory).await {
+        if let Some(chunk) = chunk_from_disk(&instance, &source, index, memory, turn).await {
             ticket.fill(Ok(chunk));
         }
         drop(running);
@@ -214,7 +218,7 @@ async fn fill_claims(
         };
         let chunk = tokio::select! {
             biased;
-            chunk = take_chunk(shared, source, index, memory, &mut pieces) => chunk?,
+            chunk = take_chunk(shared, source, index, memory, &mut pieces, &ticket) => chunk?,
             () = abandoned => return Ok(Ended::GivenUp),
         };
         if source.manifest.coding().is_plain() {

@@ -1,0 +1,137 @@
+//! Turns at reading from the disk tier.
+//!
+//! # Purpose
+//! A disk that hangs keeps what its readers brought along, their threads and their memory, although nobody waits for them any more. So it gets
+//! a part of both only, and is let alone for a while.
+
+use std::{sync::Arc, time::Duration};
+
+use crate::{
+    budget::{Budget, Reservation},
+    cache::DiskCache,
+    completion::blocking,
+};
+
+/// Limit of a wait for a turn, and of a read; after it, the store is asked.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The part of the read path's memory that reads may have with them.
+const MEMORY_SHARE: u64 = 4;
+
+/// Most reads at a time: a third of the threads for blocking work.
+const READS_MAX: u64 = 32;
+
+/// Reads of the disk tier under way, counted by the memory that they have with them.
+#[derive(Debug)]
+pub(crate) struct DiskReads(Arc<Budget>);
+
+/// The right to one read.
+#[derive(Debug)]
+pub(in crate::read) struct DiskTurn(Reservation);
+
+impl DiskReads {
+    /// For a read path that has so many bytes of memory.
+    pub(crate) fn new(memory: u64) -> Self {
+        DiskReads(Arc::new(Budget::new((memory / MEMORY_SHARE).max(1))))
+    }
+
+    /// Waits for a turn of a read that has so many bytes with it. `None`: there was none in time.
+    pub(super) async fn turn(&self, bytes: u64) -> Option<DiskTurn> {
+        let turn = tokio::time::timeout(TIMEOUT, self.0.reserve(self.cost(bytes))).await;
+        Some(DiskTurn(turn.ok()?.ok()?))
+    }
+
+    /// A turn for something that nobody waits for: half of them are for others.
+    pub(in crate::read) fn try_ahead(&self, bytes: u64) -> Option<DiskTurn> {
+        let cost = self.cost(bytes);
+        let is_free = self.0.in_use() + cost <= self.0.total() / 2;
+        is_free.then(|| self.0.try_reserve(cost)).flatten().map(DiskTurn)
+    }
+
+    fn cost(&self, bytes: u64) -> u64 {
+        bytes.max(self.0.total() / READS_MAX)
+    }
+}
+
+impl DiskTurn {
+    /// Reads; `None`: nothing, or not in time.
+    pub(super) async fn read<T, Work>(self, disk: &DiskCache, work: Work) -> Option<T>
+    where
+        T: Send + 'static,
+        Work: FnOnce() -> Option<T> + Send + 'static,
+    {
+        let read = blocking(move || {
+            let read = work();
+            drop(self.0);
+            Ok(read)
+        });
+        match tokio::time::timeout(TIMEOUT, read).await {
+            Ok(outcome) => outcome.ok().flatten(),
+            Err(_) => {
+                disk.hangs(TIMEOUT);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    };
+
+    use super::*;
+    use crate::cache::EntryKey;
+    use crate::config::DiskCacheConfig;
+    use alluvium_format::{ChunkIndex, Uuid};
+
+    const MIB: u64 = 1 << 20;
+
+    #[tokio::test]
+    async fn a_disk_that_hangs_gets_a_part_of_memory_and_threads_and_is_let_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let config = DiskCacheConfig {
+            path: directory.path().join("cache"),
+            size: 64 * MIB,
+            fault_pause: Duration::from_secs(3600),
+        };
+        let disk = DiskCache::open(&config, Arc::default()).unwrap();
+        let key = EntryKey::Chunk(Uuid::from_u64_pair(1, 1), ChunkIndex(0));
+        disk.write(&key, b"bytes", disk.now());
+        assert!(disk.contains(&key));
+
+        let reads = DiskReads::new(128 * MIB);
+        let (running, (release, hung)) = (Arc::new(AtomicU64::new(0)), mpsc::channel::<()>());
+        let hung = Arc::new(std::sync::Mutex::new(hung));
+        let reading = (0..40).map(|_| async {
+            let turn = reads.turn(4 * MIB).await?;
+            let (running, hung) = (Arc::clone(&running), Arc::clone(&hung));
+            turn.read(&disk, move || {
+                running.fetch_add(1, Ordering::Relaxed);
+                // Until the sender is gone.
+                let _ = hung.lock().unwrap().recv();
+                Some(())
+            })
+            .await
+        });
+        let read = futures::future::join_all(reading).await;
+        assert!(read.iter().all(Option::is_none), "none ends in time");
+        assert_eq!(running.load(Ordering::Relaxed), 32 / 4);
+        assert!(reads.try_ahead(MIB).is_none());
+        assert!(!disk.contains(&key), "it is not to be read now");
+        drop(release);
+        assert!(reads.turn(32 * MIB).await.is_some(), "all have ended");
+    }
+
+    #[tokio::test]
+    async fn half_of_the_turns_are_for_what_is_waited_for() {
+        let reads = DiskReads::new(64 * MIB);
+        let ahead: Vec<DiskTurn> = (0..100).map_while(|_| reads.try_ahead(1)).collect();
+        assert_eq!(ahead.len(), 16);
+        assert!(reads.turn(8 * MIB).await.is_some());
+        drop(ahead);
+        assert!(reads.try_ahead(8 * MIB).is_some());
+    }
+}
