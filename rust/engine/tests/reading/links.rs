@@ -3,11 +3,13 @@
 use std::{
     sync::atomic::{AtomicBool, Ordering},
     thread,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use alluvium_engine::ErrorKind;
 use alluvium_testkit::{broker::*, proxy::LinkShape};
+
+use tokio::time::Instant;
 
 use super::{MIB, consumers::Bench};
 

@@ -40,6 +40,7 @@ use alluvium_format::Uuid;
 
 pub(super) use flow::{Flow, Receiving};
 use leg::Leg;
+use run::Pace;
 pub(super) use run::{Rank, Run};
 use successor::Successors;
 
@@ -193,24 +194,27 @@ impl Sharers {
 
     /// Looks which segments are read, and who follows whom.
     fn survey(&self, most: u64) -> (u64, u64) {
-        let mut by_segment: HashMap<Uuid, Vec<(Arc<Run>, u64)>> = HashMap::new();
+        let mut by_segment: HashMap<Uuid, Vec<(Arc<Run>, u64, Pace)>> = HashMap::new();
         lock(&self.runs).retain(|run| {
             let Some(run) = run.upgrade() else { return false };
-            let Some((segment_id, position)) = run.place_as_sharer() else {
+            let Some((segment_id, position, pace)) = run.place_as_sharer() else {
                 run.set_rank(Rank::First);
                 return false;
             };
-            by_segment.entry(segment_id).or_default().push((run, position));
+            by_segment.entry(segment_id).or_default().push((run, position, pace));
             true
         });
         let segments = (by_segment.len() as u64).max(1);
         let near = most / segments / 2;
         let mut lag = 0;
         for runs in by_segment.values() {
-            let first = runs.iter().map(|(_, position)| *position).max().unwrap_or(0);
-            let together = || runs.iter().filter(|(_, position)| first - position <= near);
-            let last = together().map(|(_, position)| *position).min().unwrap_or(first);
-            for (run, position) in runs {
+            let first = runs.iter().map(|(_, position, _)| *position).max().unwrap_or(0);
+            let together = || runs.iter().filter(|(_, position, _)| first - position <= near);
+            let last = together().map(|(_, position, _)| *position).min().unwrap_or(first);
+            if let Some(pace) = together().map(|(_, _, pace)| *pace).reduce(Pace::max) {
+                together().for_each(|(run, _, _)| run.keep_pace(pace));
+            }
+            for (run, position, _) in runs {
                 run.set_rank(match *position {
                     // Whoever is too far behind is on his own.
                     position if position == first || first - position > near => Rank::First,
@@ -220,7 +224,7 @@ impl Sharers {
             }
             lag += first - last;
             // What each of them holds and may ask for again, as for the first.
-            lag += together().skip(1).map(|(run, _)| run.in_use_bytes()).sum::<u64>();
+            lag += together().skip(1).map(|(run, _, _)| run.in_use_bytes()).sum::<u64>();
         }
         (segments, lag)
     }

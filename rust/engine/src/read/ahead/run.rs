@@ -36,7 +36,7 @@ const WINDOW_FIRST: u64 = REQUEST_BYTES;
 const WINDOW_GROWN: u64 = 2 * REQUEST_BYTES;
 
 /// Bytes in front of a reader, as a multiple of what he has read in sequence: whoever stops soon has not cost much.
-const AHEAD_OF_READ: u64 = 4;
+const AHEAD_OF_READ: u64 = 8;
 
 /// Most requests that a run has on their way. One connection brings 80 to 100 MiB/s from many stores, so that these are enough for 10 Gbit/s.
 const REQUESTS_MAX: i64 = 12;
@@ -96,14 +96,31 @@ struct RunState {
     /// End of what was read.
     position: u64,
     continued: u32,
-    /// Bytes that were read in sequence.
-    read: u64,
-    window: u64,
+    pace: Pace,
     /// Whether a reader has waited since the last request.
     waited: bool,
     /// Whether it is counted among those who share the memory.
     is_sharer: bool,
     next: Next,
+}
+
+/// How far a run goes ahead.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pace {
+    /// Bytes that were read in sequence.
+    read: u64,
+    /// Bytes to be in front of the reader.
+    window: u64,
+}
+
+impl Pace {
+    /// The faster of each.
+    pub(super) fn max(self, other: Pace) -> Pace {
+        Pace {
+            read: self.read.max(other.read),
+            window: self.window.max(other.window),
+        }
+    }
 }
 
 /// Where a run is among those that read a segment one close behind the other.
@@ -163,8 +180,10 @@ impl Run {
                 position,
                 // Nobody gets to the very begin of a segment by chance.
                 continued: if position == 0 { CONTINUED_NEAR } else { 0 },
-                read: 0,
-                window: WINDOW_FIRST,
+                pace: Pace {
+                    read: 0,
+                    window: WINDOW_FIRST,
+                },
                 waited: false,
                 is_sharer: false,
                 next: Next::NotLookedFor,
@@ -197,11 +216,19 @@ impl Run {
         self.rested() > FORGOTTEN
     }
 
-    /// The segment in which it reads ahead now, and its position there; if it does not, it is no sharer until it begins again.
-    pub(super) fn place_as_sharer(&self) -> Option<(Uuid, u64)> {
+    /// The segment in which it reads ahead now, its position there, and its pace; if it does not, it is no sharer until it begins again.
+    pub(super) fn place_as_sharer(&self) -> Option<(Uuid, u64, Pace)> {
         let mut state = self.lock();
         state.is_sharer = self.rested() < RESTING && !state.is_at_end();
-        state.is_sharer.then_some((state.leg.segment_id, state.position))
+        state
+            .is_sharer
+            .then_some((state.leg.segment_id, state.position, state.pace))
+    }
+
+    /// Takes over the pace of those that it reads a segment with: any of them may be the first next.
+    pub(super) fn keep_pace(&self, pace: Pace) {
+        let mut state = self.lock();
+        state.pace = state.pace.max(pace);
     }
 
     /// The chunk that its reader holds, and the one before, where a batch can begin that he asks for again.
@@ -245,7 +272,7 @@ impl Run {
     /// Notes that a request was given up from a chunk on, since the readers are slower than was thought.
     pub(in crate::read) fn gave_up(&self, source: &Source, chunk: ChunkIndex) {
         let mut state = self.lock();
-        state.window = state.window.min(WINDOW_GROWN);
+        state.pace.window = state.pace.window.min(WINDOW_GROWN);
         if state.is_at(source) {
             state.leg.next = state.leg.next.min(chunk.0);
         }
@@ -299,7 +326,7 @@ impl Run {
         if !state.is_at(source) {
             return;
         }
-        state.read += position.saturating_sub(state.position);
+        state.pace.read += position.saturating_sub(state.position);
         state.position = state.position.max(position);
         if read_in_stream >= READ_IN_ONE_STREAM_MIN {
             state.continued = state.continued.max(CONTINUED_MIN);
@@ -413,7 +440,12 @@ impl Run {
         let free = in_front.window.saturating_sub(in_front.ahead) / chunk_size;
         let full = (shared.ahead.flow().request_bytes() / chunk_size).max(1);
         let wanted = full.min(free).min(left);
-        let worth = full.min((in_front.window / 2 / chunk_size).max(1)).min(left);
+        let worth = match self.rank() {
+            Rank::First => full.min((in_front.window / 2 / chunk_size).max(1)),
+            // What is in front of the first is in front of all: a little from each of them makes many small requests.
+            Rank::Middle | Rank::Last => full,
+        };
+        let worth = worth.min(left);
         if left == 0 {
             return true;
         }
@@ -529,14 +561,14 @@ impl RunState {
 
     /// Bytes to be asked for in front of a reader who may have so many in memory.
     fn window_within(&self, share: u64) -> u64 {
-        let is_waited_for = self.window > WINDOW_GROWN;
+        let is_waited_for = self.pace.window > WINDOW_GROWN;
         let most = if is_waited_for { ASKED_FOR * share } else { share };
-        self.window.min(most).min(self.read * AHEAD_OF_READ)
+        self.pace.window.min(most).min(self.pace.read * AHEAD_OF_READ)
     }
 
     fn grow(&mut self) {
-        if self.window < WINDOW_GROWN || self.waited {
-            self.window = self.window.saturating_mul(2);
+        if self.pace.window < WINDOW_GROWN || self.waited {
+            self.pace.window = self.pace.window.saturating_mul(2);
         }
         self.waited = false;
     }
