@@ -1,7 +1,7 @@
-//! The one memory budget of an instance.
+//! Memory budgets.
 //!
 //! # Purpose
-//! Bounds the bytes that copies and loads hold at once. The cache's own limit is taken from the same total beforehand.
+//! Bounds the bytes that copies hold at once, and those of loads, cache and readers: each of the two has a budget of its own, parts of one total.
 //!
 //! # Invariants
 //! * A buffer gives its bytes back when it is dropped, wherever that happens.

@@ -176,7 +176,11 @@ impl Reader {
         let outcome = self.read_or_wait(max, wait);
         if let Err(error) = &outcome {
             self.close();
-            self.shared.metrics.fetch.failed.add(1);
+            let metrics = match self.segment {
+                Some(_) => &self.shared.metrics.fetch,
+                None => &self.shared.metrics.index,
+            };
+            metrics.failed.add(1);
             self.shared.metrics.failed(error);
         }
         outcome

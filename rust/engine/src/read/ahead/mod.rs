@@ -24,8 +24,10 @@
 
 mod flow;
 mod leg;
+mod pace;
 mod run;
 mod successor;
+mod turns;
 
 use std::{
     collections::HashMap,
@@ -40,7 +42,7 @@ use alluvium_format::Uuid;
 
 pub(super) use flow::{Flow, Receiving};
 use leg::Leg;
-use run::Pace;
+use pace::Pace;
 pub(super) use run::{Rank, Run};
 use successor::Successors;
 

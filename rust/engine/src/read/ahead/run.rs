@@ -1,7 +1,7 @@
 //! Streams that continue each other, and what is loaded in front of them.
 
 use std::{
-    collections::{BTreeSet, VecDeque},
+    collections::VecDeque,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
@@ -14,9 +14,10 @@ use tokio::time::Instant;
 
 use super::{
     Share,
-    flow::REQUEST_BYTES,
     leg::{Leg, claim},
     lock,
+    pace::Pace,
+    turns::Turns,
 };
 use crate::{
     cache::Stock,
@@ -29,21 +30,8 @@ use crate::{
     },
 };
 
-/// The window that a sequential run begins with.
-const WINDOW_FIRST: u64 = REQUEST_BYTES;
-
-/// Up to this the window grows without anybody having waited, so that requests get their full size.
-const WINDOW_GROWN: u64 = 2 * REQUEST_BYTES;
-
-/// Bytes in front of a reader, as a multiple of what he has read in sequence: whoever stops soon has not cost much.
-const AHEAD_OF_READ: u64 = 8;
-
 /// Most requests that a run has on their way. One connection brings 80 to 100 MiB/s from many stores, so that these are enough for 10 Gbit/s.
 const REQUESTS_MAX: i64 = 12;
-
-/// What is asked for in front of a fast reader, as a multiple of what he may have in memory: while he takes what comes first, what comes later
-/// is in the middle of its way.
-const ASKED_FOR: u64 = 2;
 
 /// How far a stream may begin before the end of what was read: Kafka begins at an index entry before the wanted offset, up to
 /// `index.interval.bytes` and one batch of at most 1 MiB (`message.max.bytes`) away.
@@ -81,14 +69,8 @@ pub(in crate::read) struct Run {
     all_requests: Arc<Gauge>,
     stock: Mutex<Arc<Stock>>,
     rank: Mutex<Rank>,
-    /// Requests that wait for memory, by the chunk that they want it for.
-    awaiting: Mutex<BTreeSet<Place>>,
-    awaited: AtomicU64,
+    turns: Arc<Turns>,
 }
-
-/// A chunk, in the order of reading: its segment's start offset, and its index.
-/// A number tells those apart that wait for the same.
-type Place = (i64, u32, u64);
 
 #[derive(Debug)]
 struct RunState {
@@ -97,30 +79,9 @@ struct RunState {
     position: u64,
     continued: u32,
     pace: Pace,
-    /// Whether a reader has waited since the last request.
-    waited: bool,
     /// Whether it is counted among those who share the memory.
     is_sharer: bool,
     next: Next,
-}
-
-/// How far a run goes ahead.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
-    /// Bytes that were read in sequence.
-    read: u64,
-    /// Bytes to be in front of the reader.
-    window: u64,
-}
-
-impl Pace {
-    /// The faster of each.
-    pub(super) fn max(self, other: Pace) -> Pace {
-        Pace {
-            read: self.read.max(other.read),
-            window: self.window.max(other.window),
-        }
-    }
 }
 
 /// Where a run is among those that read a segment one close behind the other.
@@ -144,26 +105,6 @@ enum Next {
     None(Instant),
 }
 
-/// A turn among the requests of a run that wait for memory: what is read first gets it first.
-#[derive(Debug)]
-pub(in crate::read) struct Turn {
-    run: Arc<Run>,
-    place: Place,
-}
-
-impl Turn {
-    /// Whether no earlier one waits.
-    pub(in crate::read) fn is_first(&self) -> bool {
-        lock(&self.run.awaiting).first() == Some(&self.place)
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        lock(&self.run.awaiting).remove(&self.place);
-    }
-}
-
 /// A request of a run that is on its way.
 #[derive(Debug)]
 pub(in crate::read) struct RunningRequest {
@@ -180,11 +121,7 @@ impl Run {
                 position,
                 // Nobody gets to the very begin of a segment by chance.
                 continued: if position == 0 { CONTINUED_NEAR } else { 0 },
-                pace: Pace {
-                    read: 0,
-                    window: WINDOW_FIRST,
-                },
-                waited: false,
+                pace: Pace::first(),
                 is_sharer: false,
                 next: Next::NotLookedFor,
             }),
@@ -194,8 +131,7 @@ impl Run {
             all_requests: Arc::clone(all_requests),
             stock: Mutex::new(Stock::new()),
             rank: Mutex::new(Rank::First),
-            awaiting: Mutex::default(),
-            awaited: AtomicU64::new(0),
+            turns: Arc::default(),
         })
     }
 
@@ -258,21 +194,15 @@ impl Run {
         Arc::clone(&lock(&self.stock))
     }
 
-    /// Waits for memory for a chunk until the turn is dropped.
-    pub(in crate::read) fn await_memory(self: &Arc<Self>, source: &Source, chunk: ChunkIndex) -> Turn {
-        let number = self.awaited.fetch_add(1, Ordering::Relaxed);
-        let place = (source.manifest.segment().start_offset, chunk.0, number);
-        lock(&self.awaiting).insert(place);
-        Turn {
-            run: Arc::clone(self),
-            place,
-        }
+    /// Requests of it that wait for memory.
+    pub(in crate::read) fn turns(&self) -> &Arc<Turns> {
+        &self.turns
     }
 
     /// Notes that a request was given up from a chunk on, since the readers are slower than was thought.
     pub(in crate::read) fn gave_up(&self, source: &Source, chunk: ChunkIndex) {
         let mut state = self.lock();
-        state.pace.window = state.pace.window.min(WINDOW_GROWN);
+        state.pace.slow_down();
         if state.is_at(source) {
             state.leg.next = state.leg.next.min(chunk.0);
         }
@@ -326,7 +256,8 @@ impl Run {
         if !state.is_at(source) {
             return;
         }
-        state.pace.read += position.saturating_sub(state.position);
+        let further = position.saturating_sub(state.position);
+        state.pace.has_read(further);
         state.position = state.position.max(position);
         if read_in_stream >= READ_IN_ONE_STREAM_MIN {
             state.continued = state.continued.max(CONTINUED_MIN);
@@ -335,7 +266,7 @@ impl Run {
 
     /// Notes that a reader has to wait.
     pub(in crate::read) fn waits(&self) {
-        self.lock().waited = true;
+        self.lock().pace.has_waited();
     }
 
     /// Chunks behind one that is missed, to be loaded with the same request.
@@ -351,8 +282,8 @@ impl Run {
         if !state.is_sequential() || !state.is_at(source) {
             return VecDeque::new();
         }
-        state.grow();
-        let request = shared.ahead.flow().request_bytes().min(state.window_within(share.own));
+        state.pace.grow();
+        let request = shared.ahead.flow().request_bytes().min(state.pace.within(share.own));
         let wanted = (request / chunk_size).saturating_sub(1);
         let claimed = claim(shared, source, missed.0 + 1, wanted, self, share);
         // Back to here, where it was further: as this one is missed, others may be that were asked for once.
@@ -377,10 +308,8 @@ impl Run {
         if !state.is_at(source) {
             return;
         }
-        if state.waited {
-            state.grow();
-        }
-        let window = state.window_within(share.own);
+        state.pace.grow_if_waited();
+        let window = state.pace.within(share.own);
         let chunks = source.manifest.chunks();
         let Some(current) = chunks.chunk_at(PlainPosition(position)) else {
             return;
@@ -412,7 +341,7 @@ impl Run {
             }
         }
         if in_front.begun {
-            state.grow();
+            state.pace.grow();
         }
     }
 
@@ -420,7 +349,7 @@ impl Run {
     fn may_begin(&self, shared: &Shared) -> bool {
         let own = self.own_requests.get();
         let is_of_use = own == 0 || (own < REQUESTS_MAX && shared.ahead.may_begin_another());
-        is_of_use && lock(&self.awaiting).is_empty()
+        is_of_use && self.turns.are_free()
     }
 
     /// Begins one request in a segment, if the window has room for one that is worth it. Whether there may be another one.
@@ -557,19 +486,5 @@ impl RunState {
 
     fn is_at(&self, source: &Source) -> bool {
         self.leg.segment_id == source.manifest.segment().segment_id
-    }
-
-    /// Bytes to be asked for in front of a reader who may have so many in memory.
-    fn window_within(&self, share: u64) -> u64 {
-        let is_waited_for = self.pace.window > WINDOW_GROWN;
-        let most = if is_waited_for { ASKED_FOR * share } else { share };
-        self.pace.window.min(most).min(self.pace.read * AHEAD_OF_READ)
-    }
-
-    fn grow(&mut self) {
-        if self.pace.window < WINDOW_GROWN || self.waited {
-            self.pace.window = self.pace.window.saturating_mul(2);
-        }
-        self.waited = false;
     }
 }

@@ -271,7 +271,7 @@ async fn memory_late(
     run: &Arc<Run>,
 ) -> Result<Option<Memory>> {
     shared.metrics.ahead_memory_waits.add(1);
-    let turn = run.await_memory(source, claim.index);
+    let turn = run.turns().take(source, claim.index);
     let given_up_at = Instant::now() + MEMORY_AWAITED;
     loop {
         let changed = shared.cache.changed();
