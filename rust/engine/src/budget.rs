@@ -110,7 +110,42 @@ impl Budget {
 #[derive(Debug)]
 pub(crate) struct BufferPool {
     budget: Arc<Budget>,
-    idle: Mutex<Vec<Block>>,
+    idle: Mutex<Idle>,
+}
+
+#[derive(Debug, Default)]
+struct Idle {
+    buffers: Vec<Block>,
+    bytes: u64,
+}
+
+impl Idle {
+    fn push(&mut self, buffer: Block) {
+        self.bytes += buffer.len() as u64;
+        self.buffers.push(buffer);
+    }
+
+    /// One for so many bytes. One that is much larger would hold more than was reserved.
+    fn take_fitting(&mut self, capacity: usize) -> Option<Block> {
+        let is_fitting = |buffer: &Block| (capacity..=capacity + SLACK_BYTES).contains(&buffer.len());
+        let place = self.buffers.iter().position(is_fitting)?;
+        let buffer = self.buffers.swap_remove(place);
+        self.bytes -= buffer.len() as u64;
+        Some(buffer)
+    }
+
+    /// Those that are over `room` bytes. Giving one back to the system takes a while: not under a lock.
+    #[must_use]
+    fn surplus(&mut self, room: u64) -> Vec<Block> {
+        let mut surplus = Vec::new();
+        while self.bytes > room
+            && let Some(buffer) = self.buffers.pop()
+        {
+            self.bytes -= buffer.len() as u64;
+            surplus.push(buffer);
+        }
+        surplus
+    }
 }
 
 impl BufferPool {
@@ -128,7 +163,8 @@ impl BufferPool {
 
     /// Frees idle buffers as far as they do not fit beside what is reserved: after a reservation that is not for a buffer of the pool.
     pub(crate) fn fit(&self) {
-        self.trim(&mut self.lock(), 0);
+        let surplus = self.lock().surplus(self.room(0));
+        drop(surplus);
     }
 
     /// Waits for `bytes`; idle buffers make room for them.
@@ -146,16 +182,11 @@ impl BufferPool {
     /// # Errors
     /// As [`Block::new`].
     pub(crate) fn take(self: &Arc<Self>, capacity: usize, reservation: Reservation) -> Result<PooledBuffer> {
-        let reused = {
+        let (reused, surplus) = {
             let mut idle = self.lock();
-            // One that is much larger would hold more than was reserved.
-            let fitting = idle
-                .iter()
-                .position(|buffer| (capacity..=capacity + SLACK_BYTES).contains(&buffer.len()));
-            let reused = fitting.map(|position| idle.swap_remove(position));
-            self.trim(&mut idle, 0);
-            reused
+            (idle.take_fitting(capacity), idle.surplus(self.room(0)))
         };
+        drop(surplus);
         let bytes = match reused {
             Some(bytes) => bytes,
             None => Block::new(capacity)?,
@@ -171,29 +202,28 @@ impl BufferPool {
 
     /// Frees all idle buffers.
     pub(crate) fn clear(&self) {
-        self.lock().clear();
+        let all = self.lock().surplus(0);
+        drop(all);
     }
 
     /// Takes a buffer back whose bytes are still reserved.
     fn put_back(&self, buffer: Block) {
         let reserved = buffer.len() as u64;
-        let mut idle = self.lock();
-        idle.push(buffer);
-        self.trim(&mut idle, reserved);
+        let surplus = {
+            let mut idle = self.lock();
+            idle.push(buffer);
+            idle.surplus(self.room(reserved))
+        };
+        drop(surplus);
     }
 
-    /// Frees idle buffers until they fit beside what is reserved, `counted` bytes of which are idle already.
-    fn trim(&self, idle: &mut Vec<Block>, counted: u64) {
+    /// Bytes that idle buffers may have beside what is reserved, `counted` bytes of which are idle already.
+    fn room(&self, counted: u64) -> u64 {
         let reserved = self.budget.in_use().saturating_sub(counted);
-        let room = self.budget.total().saturating_sub(reserved);
-        let mut held: u64 = idle.iter().map(|buffer| buffer.len() as u64).sum();
-        while held > room {
-            let Some(freed) = idle.pop() else { return };
-            held -= freed.len() as u64;
-        }
+        self.budget.total().saturating_sub(reserved)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Block>> {
+    fn lock(&self) -> MutexGuard<'_, Idle> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -307,7 +337,7 @@ mod tests {
     async fn idle_buffers_and_reserved_bytes_never_pass_the_budget_together() {
         let budget = Arc::new(Budget::new(1 << 20));
         let pool = BufferPool::new(Arc::clone(&budget));
-        let idle = || pool.lock().iter().map(|buffer| buffer.len() as u64).sum::<u64>();
+        let idle = || pool.lock().bytes;
         let mut small = Vec::new();
         for _ in 0..4 {
             small.push(pool.take(200_000, budget.reserve(200_000).await.unwrap()).unwrap());
