@@ -7,7 +7,11 @@ use std::{
 };
 
 use alluvium_engine::ErrorKind;
-use alluvium_testkit::{broker::*, proxy::LinkShape};
+use alluvium_testkit::{
+    broker::*,
+    proxy::LinkShape,
+    s3_server::{FaultAction, FaultRule, Operation},
+};
 
 use tokio::time::Instant;
 
@@ -91,5 +95,33 @@ fn a_chunk_that_needs_longer_than_a_fetch_may_wait_comes_all_the_same() {
     assert!(failed > 0 && read == *log, "{failed} failed");
     // Manifest and chunk.
     assert_eq!(bench.gets(), 2);
+    assert_idle(&bench.engine);
+}
+
+#[test]
+fn several_consumers_of_slow_connections_get_several_each() {
+    let link = LinkShape::round_trip(Duration::from_millis(4), Some(2 * MIB));
+    let bench = Bench::of_partitions(&[48 * MIB; 3], &[]).behind(link);
+    let begin = Instant::now();
+    thread::scope(|threads| {
+        for segment in 0..3 {
+            let bench = &bench;
+            threads.spawn(move || bench.consume(segment));
+        }
+    });
+    let took = begin.elapsed();
+    println!("{took:?}");
+    // One connection for each of them would take 24 s, twelve in all 6.
+    assert!(took < Duration::from_secs(16), "{took:?}");
+    assert_idle(&bench.engine);
+}
+
+#[test]
+fn a_body_that_halted_once_leaves_requests_as_large_as_they_were() {
+    let bench = Bench::new(&[128 * MIB], &[]).behind(narrow(60 * MIB));
+    let halts = FaultRule::new(Operation::GetObject, FaultAction::StallBody { bytes: 70_000 }).key_contains(".log");
+    bench.server.faults().set(vec![halts.skip(1).times(1)]).unwrap();
+    bench.consume(0);
+    assert!(bench.gets() <= 24, "{} GETs", bench.gets());
     assert_idle(&bench.engine);
 }

@@ -89,6 +89,7 @@ impl Faults {
     #[cfg(test)]
     pub(super) fn end_pause(&self) {
         self.paused_until_ms.store(0, Ordering::Relaxed);
+        self.hung_until_ms.store(0, Ordering::Relaxed);
     }
 
     fn is_due(&self, logged_ms: &AtomicU64) -> bool {

@@ -197,6 +197,12 @@ impl DiskCache {
         self.capacity
     }
 
+    /// The pause after a fault is over.
+    #[cfg(test)]
+    pub(crate) fn end_pause(&self) {
+        self.faults.end_pause();
+    }
+
     fn try_read<Room: AsMut<[u8]>>(
         &self,
         piece: Piece,

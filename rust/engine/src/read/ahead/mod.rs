@@ -40,7 +40,7 @@ use std::{
 
 use alluvium_format::Uuid;
 
-pub(super) use flow::{Flow, Receiving};
+pub(super) use flow::{Flow, Paused, Receiving};
 use leg::Leg;
 use pace::Pace;
 pub(super) use run::{Rank, Run};
@@ -120,7 +120,8 @@ impl Ahead {
 
     /// Whether another request can be of use beside those that read ahead now.
     fn may_begin_another(&self) -> bool {
-        u64::try_from(self.requests.get()).unwrap_or(0) < self.flow.requests_max()
+        let begun = u64::try_from(self.requests.get()).unwrap_or(0);
+        begun.saturating_sub(self.flow.paused()) < self.flow.requests_max()
     }
 
     /// Whether there is a place among the store's requests: those that somebody waits for find one, also where the store has asked for fewer. What

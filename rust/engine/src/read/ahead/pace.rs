@@ -1,5 +1,9 @@
 //! How far a run goes ahead: the more, the more its reader has read and the more he has had to wait.
 
+use std::time::Duration;
+
+use tokio::time::Instant;
+
 use super::flow::REQUEST_BYTES;
 
 /// The window that a sequential run begins with.
@@ -24,7 +28,12 @@ pub(super) struct Pace {
     window: u64,
     /// Whether a reader has waited since the last request.
     waited: bool,
+    /// When its readers were found to be slower than was thought.
+    slowed: Option<Instant>,
 }
+
+/// For so long, those who have slowed down are not made faster by others.
+const SLOW: Duration = Duration::from_secs(10);
 
 impl Pace {
     /// Of a run that begins.
@@ -33,15 +42,21 @@ impl Pace {
             read: 0,
             window: WINDOW_FIRST,
             waited: false,
+            slowed: None,
         }
     }
 
-    /// The faster of each, for those who read the same.
+    /// The faster of each, for those who read the same; the slower window where one of them has found his too large.
     pub(super) fn max(self, other: Pace) -> Pace {
         Pace {
             read: self.read.max(other.read),
-            window: self.window.max(other.window),
+            window: if self.is_slow() || other.is_slow() {
+                self.window.min(other.window)
+            } else {
+                self.window.max(other.window)
+            },
             waited: self.waited,
+            slowed: self.slowed.max(other.slowed),
         }
     }
 
@@ -77,5 +92,10 @@ impl Pace {
     /// The readers are slower than was thought.
     pub(super) fn slow_down(&mut self) {
         self.window = self.window.min(WINDOW_GROWN);
+        self.slowed = Some(Instant::now());
+    }
+
+    fn is_slow(&self) -> bool {
+        self.slowed.is_some_and(|slowed| slowed.elapsed() < SLOW)
     }
 }

@@ -109,7 +109,8 @@ enum Next {
 #[derive(Debug)]
 pub(in crate::read) struct RunningRequest {
     _own: GaugeGuard,
-    _all: GaugeGuard,
+    /// `None`: it is none at the store.
+    _all: Option<GaugeGuard>,
 }
 
 impl Run {
@@ -185,7 +186,15 @@ impl Run {
     pub(in crate::read) fn begin_request(&self) -> RunningRequest {
         RunningRequest {
             _own: self.own_requests.enter(),
-            _all: self.all_requests.enter(),
+            _all: Some(self.all_requests.enter()),
+        }
+    }
+
+    /// The same of a read from disk.
+    pub(in crate::read) fn begin_disk_read(&self) -> RunningRequest {
+        RunningRequest {
+            _own: self.own_requests.enter(),
+            _all: None,
         }
     }
 
@@ -372,7 +381,7 @@ impl Run {
         let worth = match self.rank() {
             Rank::First => full.min((in_front.window / 2 / chunk_size).max(1)),
             // What is in front of the first is in front of all: a little from each of them makes many small requests.
-            Rank::Middle | Rank::Last => full,
+            Rank::Middle | Rank::Last => full.min((in_front.window / chunk_size).max(1)),
         };
         let worth = worth.min(left);
         if left == 0 {

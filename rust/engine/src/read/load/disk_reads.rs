@@ -36,9 +36,15 @@ impl DiskReads {
     }
 
     /// Waits for a turn of a read that has so many bytes with it. `None`: there was none in time.
-    pub(super) async fn turn(&self, bytes: u64) -> Option<DiskTurn> {
-        let turn = tokio::time::timeout(TIMEOUT, self.0.reserve(self.cost(bytes))).await;
-        Some(DiskTurn(turn.ok()?.ok()?))
+    pub(super) async fn turn(&self, disk: &DiskCache, bytes: u64) -> Option<DiskTurn> {
+        match tokio::time::timeout(TIMEOUT, self.0.reserve(self.cost(bytes))).await {
+            Ok(turn) => turn.ok().map(DiskTurn),
+            Err(_) => {
+                // Those that have them all do not end.
+                disk.hangs(TIMEOUT);
+                None
+            }
+        }
     }
 
     /// A turn for something that nobody waits for: half of them are for others.
@@ -106,7 +112,7 @@ mod tests {
         let (running, (release, hung)) = (Arc::new(AtomicU64::new(0)), mpsc::channel::<()>());
         let hung = Arc::new(std::sync::Mutex::new(hung));
         let reading = (0..40).map(|_| async {
-            let turn = reads.turn(4 * MIB).await?;
+            let turn = reads.turn(&disk, 4 * MIB).await?;
             let (running, hung) = (Arc::clone(&running), Arc::clone(&hung));
             turn.read(&disk, move || {
                 running.fetch_add(1, Ordering::Relaxed);
@@ -121,8 +127,12 @@ mod tests {
         assert_eq!(running.load(Ordering::Relaxed), 32 / 4);
         assert!(reads.try_ahead(MIB).is_none());
         assert!(!disk.contains(&key), "it is not to be read now");
+        // It goes on hanging after the pause, and no read begins any more.
+        disk.end_pause();
+        assert!(disk.contains(&key) && reads.turn(&disk, MIB).await.is_none());
+        assert!(!disk.contains(&key), "nobody waits for a turn in vain a second time");
         drop(release);
-        assert!(reads.turn(32 * MIB).await.is_some(), "all have ended");
+        assert!(reads.turn(&disk, 32 * MIB).await.is_some(), "all have ended");
     }
 
     #[tokio::test]
@@ -130,7 +140,7 @@ mod tests {
         let reads = DiskReads::new(64 * MIB);
         let ahead: Vec<DiskTurn> = (0..100).map_while(|_| reads.try_ahead(1)).collect();
         assert_eq!(ahead.len(), 16);
-        assert!(reads.turn(8 * MIB).await.is_some());
+        assert!(reads.0.try_reserve(8 * MIB).is_some());
         drop(ahead);
         assert!(reads.try_ahead(8 * MIB).is_some());
     }

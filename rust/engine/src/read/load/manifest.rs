@@ -170,12 +170,12 @@ async fn manifest_from_disk(
     let mut memory = usual_memory(expected_length);
     loop {
         let reserved = shared.cache.reserve_apart(memory).await.ok()?;
-        let turn = shared.disk_reads.turn(memory).await?;
+        let turn = shared.disk_reads.turn(&disk, memory).await?;
         let (instance, of_cache) = (Arc::clone(shared), Arc::clone(&disk));
         let read = move || read_manifest(&instance, &of_cache, identity, reserved);
         match turn.read(&disk, read).await? {
             OnDisk::Manifest(manifest) => return Some(manifest),
-            // Once: what it needs is told by its own bytes.
+            // By its length, and then by its indexes.
             OnDisk::Needs(bytes) if bytes > memory => memory = bytes,
             OnDisk::Needs(_) => return None,
         }

@@ -8,7 +8,7 @@ use futures::StreamExt;
 
 use crate::{
     Error, ErrorKind, Result,
-    read::ahead::{Flow, Receiving},
+    read::ahead::{Flow, Paused, Receiving},
 };
 
 /// A body, in pieces as large as they are wanted.
@@ -18,6 +18,7 @@ pub(super) struct Pieces {
     flow: Arc<Flow>,
     /// While its bytes are wanted.
     receiving: Option<Receiving>,
+    paused: Option<Paused>,
 }
 
 impl Pieces {
@@ -27,18 +28,20 @@ impl Pieces {
             rest: Bytes::new(),
             flow: Arc::clone(flow),
             receiving: Some(flow.receive(false)),
+            paused: None,
         }
     }
 
     /// Makes the store wait until the next bytes are asked for.
     pub(super) fn pause(&mut self) {
         if let Some(receiving) = self.receiving.take() {
-            receiving.pause();
+            self.paused = Some(receiving.pause());
         }
     }
 
     /// At least one and at most `max` bytes.
     pub(super) async fn next(&mut self, max: usize) -> Result<Bytes> {
+        self.paused = None;
         let receiving = self.receiving.get_or_insert_with(|| self.flow.receive(true));
         while self.rest.is_empty() {
             self.rest = match self.body.next().await {

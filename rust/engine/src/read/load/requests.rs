@@ -92,8 +92,8 @@ async fn load_missed(
     };
     let key = source.chunk_key(index);
     if behind.is_empty()
-        && shared.disk().is_some_and(|disk| disk.contains(&key))
-        && let Some(turn) = shared.disk_reads.turn(memory.bytes()).await
+        && let Some(disk) = shared.disk().filter(|disk| disk.contains(&key))
+        && let Some(turn) = shared.disk_reads.turn(&disk, memory.bytes()).await
     {
         if let Some(chunk) = chunk_from_disk(shared, source, index, memory, turn).await {
             return Ok(chunk);
@@ -105,8 +105,11 @@ async fn load_missed(
     let chunk = take_chunk(shared, source, index, memory, &mut pieces, ticket).await?;
     let chunk = restore(shared, source, index, chunk, kept_since(shared, ticket)).await?;
     if behind.is_empty() {
-        if let Err(error) = pieces.end().await {
-            tracing::debug!(key = %source.key, %error, "a body did not end behind its bytes");
+        // So that the connection can be used again; nobody waits for it for long.
+        match tokio::time::timeout(END_AWAITED, pieces.end()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(key = %source.key, %error, "a body did not end behind its bytes"),
+            Err(_) => tracing::debug!(key = %source.key, "a body did not end"),
         }
     } else {
         spawn_ahead(shared, source, run, |instance, source, run| async move {
@@ -161,14 +164,15 @@ pub(in crate::read) fn start_disk_load(
     turn: DiskTurn,
     run: &Arc<Run>,
 ) {
-    let (instance, source) = (Arc::clone(shared), Arc::clone(source));
-    let running = run.begin_request();
+    let (instance, source, run) = (Arc::clone(shared), Arc::clone(source), Arc::clone(run));
+    let running = run.begin_disk_read();
     shared.spawn(async move {
         // Without one, whoever needs it finds it missing.
         if let Some(chunk) = chunk_from_disk(&instance, &source, index, memory, turn).await {
             ticket.fill(Ok(chunk));
         }
         drop(running);
+        run.go_on(&instance);
     });
 }
 
@@ -251,6 +255,9 @@ async fn place_wanted(shared: &Shared) {
         }
     }
 }
+
+/// How long the end of a body is waited for behind its bytes.
+const END_AWAITED: Duration = Duration::from_millis(100);
 
 /// How often it is looked whether anybody still reads what is loaded ahead.
 const LOOK_AT_READERS: Duration = Duration::from_millis(250);
