@@ -381,7 +381,7 @@ impl Run {
         let worth = match self.rank() {
             Rank::First => full.min((in_front.window / 2 / chunk_size).max(1)),
             // What is in front of the first is in front of all: a little from each of them makes many small requests.
-            Rank::Middle | Rank::Last => full.min((in_front.window / chunk_size).max(1)),
+            Rank::Middle | Rank::Last => full.min((in_front.share.own / chunk_size).max(1)),
         };
         let worth = worth.min(left);
         if left == 0 {
