@@ -7,11 +7,13 @@ use std::{
 };
 
 use alluvium_format::{ChunkIndex, Manifest, Uuid, Verified};
-
 use tokio::time::Instant;
 
 use super::{Ticket, lock};
 use crate::{Error, ErrorKind, Result, budget::Reservation, completion::Completion};
+
+/// Bytes that have come within so long a time say that more will.
+const ARRIVED_LATELY: Duration = Duration::from_secs(5);
 
 /// What is cached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -113,9 +115,6 @@ pub(crate) struct Load {
     pub(crate) is_ahead: bool,
     arrived: Arc<Mutex<Option<Instant>>>,
 }
-
-/// Bytes that have come within so long a time say that more will.
-const ARRIVED_LATELY: Duration = Duration::from_secs(5);
 
 impl Load {
     pub(super) fn of(completion: Arc<Completion<Entry>>, is_ahead: bool) -> Self {

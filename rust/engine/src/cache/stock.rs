@@ -2,13 +2,15 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
 use tokio::{sync::Notify, time::Instant};
+
+use super::lock;
 
 /// Bytes that are loaded ahead, or being loaded, and that nobody has used.
 #[derive(Debug)]
@@ -29,12 +31,12 @@ impl Stock {
 
     /// Notes that a reader is there for whom they are loaded.
     pub(crate) fn touch(&self) {
-        *self.touched.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *lock(&self.touched) = Instant::now();
     }
 
     /// How long no reader was there.
     pub(super) fn rested(&self) -> Duration {
-        self.touched.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        lock(&self.touched).elapsed()
     }
 
     /// How many.

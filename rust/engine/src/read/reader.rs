@@ -97,6 +97,16 @@ enum Held {
     },
 }
 
+impl Held {
+    fn loading(load: Load, since: Instant) -> Self {
+        Held::Loading {
+            load,
+            since,
+            ended: None,
+        }
+    }
+}
+
 impl Holder for State {
     fn let_go(&self) {
         let mut position = match self.0.try_lock() {
@@ -263,11 +273,7 @@ impl Reader {
                 if load.completion.is_running() {
                     run.waits();
                 }
-                position.held = Held::Loading {
-                    load,
-                    since,
-                    ended: None,
-                };
+                position.held = Held::loading(load, since);
             }
             Lookup::Missing(ticket, load) => {
                 run.waits();
@@ -278,11 +284,7 @@ impl Reader {
                     run.claim_behind(&self.shared, source, index)
                 };
                 start_chunk_load(&self.shared, source, index, ticket, behind, run);
-                position.held = Held::Loading {
-                    load,
-                    since,
-                    ended: None,
-                };
+                position.held = Held::loading(load, since);
             }
         }
         if plan {

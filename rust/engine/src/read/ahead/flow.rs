@@ -13,7 +13,7 @@
 //! * A body that waits for memory receives nothing, and what the network has kept for it meanwhile tells nothing of the link.
 //!
 //! # Not here
-//! How much a run may ask for ([`super::run`]).
+//! How much a run may ask for ([`super::pace`]).
 
 use std::{
     sync::{Arc, Mutex, MutexGuard},

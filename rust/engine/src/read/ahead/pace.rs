@@ -19,6 +19,9 @@ const AHEAD_OF_READ: u64 = 8;
 /// is in the middle of its way.
 const ASKED_FOR: u64 = 2;
 
+/// For so long, those who have slowed down are not made faster by others.
+const SLOW: Duration = Duration::from_secs(10);
+
 /// How far a run goes ahead.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pace {
@@ -31,9 +34,6 @@ pub(super) struct Pace {
     /// When its readers were found to be slower than was thought.
     slowed: Option<Instant>,
 }
-
-/// For so long, those who have slowed down are not made faster by others.
-const SLOW: Duration = Duration::from_secs(10);
 
 impl Pace {
     /// Of a run that begins.
