@@ -11,6 +11,16 @@ use rand::{RngExt, SeedableRng, rngs::StdRng};
 
 use super::{FETCH, MIB, consumers::Bench};
 
+/// GETs of segments are answered so.
+fn refused(status: u16, code: &str) -> FaultRule {
+    let action = FaultAction::Error {
+        status,
+        code: code.to_owned(),
+        retry_after: None,
+    };
+    FaultRule::new(Operation::GetObject, action).key_contains(".log")
+}
+
 #[test]
 fn a_consumer_in_sequence_costs_few_requests_and_no_byte_twice() {
     let bench = Bench::new(&[128 * MIB], &[]);
@@ -62,15 +72,7 @@ fn a_failed_load_ahead_is_no_failed_read() {
     let bench = Bench::new(&[48 * MIB], &[("request.attempt.timeout.ms", "1000")]);
     // Every second GET is cut in its body, or answered by an error.
     let cut = FaultRule::new(Operation::GetObject, FaultAction::TruncateBody { bytes: 3_000_000 }).key_contains(".log");
-    let refused = FaultRule::new(
-        Operation::GetObject,
-        FaultAction::Error {
-            status: 500,
-            code: "InternalError".to_owned(),
-            retry_after: None,
-        },
-    )
-    .key_contains(".log");
+    let refused = refused(500, "InternalError");
     bench
         .server
         .faults()
@@ -198,14 +200,7 @@ fn little_memory_and_few_places_do_not_wait_for_each_other() {
     ];
     let bench = Bench::of_partitions(&[24 * MIB; 8], &least);
     // The store asks for fewer, again and again.
-    let throttled = || {
-        let action = FaultAction::Error {
-            status: 503,
-            code: "SlowDown".to_owned(),
-            retry_after: None,
-        };
-        FaultRule::new(Operation::GetObject, action).key_contains(".log")
-    };
+    let throttled = || refused(503, "SlowDown");
     let rules = (0..20).map(|number| throttled().skip(number * 4).times(2)).collect();
     bench.server.faults().set(rules).unwrap();
     thread::scope(|threads| {
@@ -226,13 +221,7 @@ fn after_an_outage_requests_go_out_side_by_side_again() {
         position = bench.fetch(0, position) - 4000;
     }
     // All that is asked for in front of him now fails.
-    let refused = FaultAction::Error {
-        status: 403,
-        code: "AccessDenied".to_owned(),
-        retry_after: None,
-    };
-    let refused = FaultRule::new(Operation::GetObject, refused).key_contains(".log");
-    bench.server.faults().set(vec![refused]).unwrap();
+    bench.server.faults().set(vec![refused(403, "AccessDenied")]).unwrap();
     let begun = || metric(&bench.engine, "read_ahead", "requests_total");
     while read_segment(&bench.engine, &bench.segments[0].0, position..position + MIB).is_ok() {
         position += MIB;
