@@ -143,11 +143,6 @@ impl Stress {
         let of = |part, name| metric(&self.engine, part, name);
         let entries = of("cache", "bytes");
         assert!(entries <= of("cache", "capacity_bytes"), "{entries} bytes cached");
-        let reserved = of("memory", "load_bytes");
-        assert!(
-            reserved <= of("memory", "read_capacity_bytes"),
-            "{reserved} bytes of loads"
-        );
         let files = of("disk", "bytes");
         assert!(files <= of("disk", "capacity_bytes"), "{files} bytes on disk");
     }

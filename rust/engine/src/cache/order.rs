@@ -256,18 +256,22 @@ impl Order {
     /// The same for something that nobody waits for: neither what is used again goes for it, nor what another reader is about to use.
     pub(super) fn evict_lightly(&mut self) -> Option<Evicted> {
         self.evict_forgotten().or_else(|| {
-            let used_once = match (self.once.oldest(), self.manifests.oldest()) {
-                (chunk, Some(manifest)) if self.manifests.bytes > self.manifests_kept => {
-                    if chunk.is_some_and(|chunk| chunk < manifest) {
-                        &mut self.once
-                    } else {
-                        &mut self.manifests
-                    }
-                }
-                _ => &mut self.once,
+            let list = if self.manifest_is_next() {
+                &mut self.manifests
+            } else {
+                &mut self.once
             };
-            used_once.pop_oldest().map(|slot| Evicted::of(slot, false))
+            list.pop_oldest().map(|slot| Evicted::of(slot, false))
         })
+    }
+
+    /// Whether a manifest goes before what was used once: beyond what is kept of them, the oldest of both is next.
+    fn manifest_is_next(&self) -> bool {
+        let chunk_is_older = match (self.once.oldest(), self.manifests.oldest()) {
+            (Some(chunk), Some(manifest)) => chunk < manifest,
+            _ => false,
+        };
+        self.manifests.bytes > self.manifests_kept && !chunk_is_older
     }
 
     /// Takes out what was loaded ahead for a reader who has not come for long.

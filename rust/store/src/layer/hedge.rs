@@ -16,7 +16,8 @@
 //!
 //! # Invariants
 //! * Only GETs. What writes may not happen twice, and nobody waits for what looks up or lists.
-//! * Hedges are at most one in twenty of the GETs, and a small burst: a store that has become slow for all has no more to do than before.
+//! * Hedges are at most one in twenty of the GETs, and a small burst: a store that has become slow for all has no more to do than before. Of a
+//!   GET for many mebibytes each counts as one, once it has come: it stands for many GETs, and may halt at any of them.
 //! * A hedge takes a free permit or is not sent; it never waits for one and passes nobody who does. It gives it back when the race is over.
 //! * None while the store is away or has asked for fewer requests of late.
 //! * A GET is measured by its first request alone, one that is overtaken by the time it had taken until then: a p95 without its slowest
@@ -75,8 +76,11 @@ const DELAY_MAX: Duration = Duration::from_secs(2);
 /// long gains nothing.
 const DELAY_MEDIANS_MAX: u32 = 4;
 
-/// GETs that pay for a hedge: 5 %, as many as are slower than the p95.
+/// GETs that pay for a hedge: 5 %, as many as are slower than the p95. The same number of [`BYTES_AS_GET`] pays for one.
 const GETS_PER_HEDGE: u32 = 20;
+
+/// Bytes of a body that count as a GET: what one would ask for without reading ahead.
+const BYTES_AS_GET: usize = 1 << 20;
 
 /// Hedges that can be saved up: a node that goes away slows several GETs at one moment.
 const BURST: u32 = 10;
@@ -167,12 +171,15 @@ impl Hedges {
 
     /// The body, ended as one that broke if it comes to a halt.
     fn watched(self: &Arc<Self>, key: &Key, answer: GetObject) -> GetObject {
-        let state = (answer.body, Arc::clone(self), key.clone());
+        let state = (answer.body, Arc::clone(self), key.clone(), 0);
         let body = stream::unfold(Some(state), |state| async move {
-            let (mut body, hedges, key) = state?;
+            let (mut body, hedges, key, uncounted) = state?;
             loop {
                 match tokio::time::timeout(DELAY_MAX, body.next()).await {
-                    Ok(Some(Ok(piece))) => return Some((Ok(piece), Some((body, hedges, key)))),
+                    Ok(Some(Ok(piece))) => {
+                        let uncounted = hedges.arrived(uncounted + piece.len());
+                        return Some((Ok(piece), Some((body, hedges, key, uncounted))));
+                    }
                     Ok(Some(Err(error))) => return Some((Err(error), None)),
                     Ok(None) => return None,
                     Err(_) if hedges.pay_in_place() => {
@@ -190,6 +197,14 @@ impl Hedges {
             body: boxed_body(body),
             ..answer
         }
+    }
+
+    /// Counts what a body has brought. What is too little to count is given back.
+    fn arrived(&self, bytes: usize) -> usize {
+        if let Ok(gets @ 1..) = u32::try_from(bytes / BYTES_AS_GET) {
+            self.recent().earn(gets);
+        }
+        bytes % BYTES_AS_GET
     }
 
     /// Learns from a first request that had no rival or has beaten it.
@@ -237,8 +252,12 @@ impl Default for Recent {
 impl Recent {
     /// Counts a GET, and tells after what time it is slow.
     fn begin(&mut self) -> Duration {
-        self.earned = (self.earned + 1).min(BURST * GETS_PER_HEDGE);
+        self.earn(1);
         self.delay
+    }
+
+    fn earn(&mut self, gets: u32) {
+        self.earned = self.earned.saturating_add(gets).min(BURST * GETS_PER_HEDGE);
     }
 
     fn pay(&mut self) -> bool {
