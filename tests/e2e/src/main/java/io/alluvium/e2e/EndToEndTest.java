@@ -12,6 +12,8 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.OptionalDouble;
+import java.util.Set;
+import java.util.stream.IntStream;
 
 /**
  * The plugin in a real broker: data goes to the store and comes back the same; configuration errors, a crash and a
@@ -23,6 +25,9 @@ public final class EndToEndTest {
     private static final int PARTITIONS = 2;
     private static final int SEGMENT_BYTES = 1 << 20;
     private static final long DATA_BYTES = 24_000_000;
+    private static final String COMPRESSED_TOPIC = "compressed";
+    /** Of each codec; the best makes a quarter of it. */
+    private static final long CODEC_BYTES = 3_000_000;
     private static final int TRANSACTIONS = 60;
     private static final Duration TIERING_LIMIT = Duration.ofSeconds(120);
     private static final Duration DELETE_LIMIT = Duration.ofSeconds(60);
@@ -75,8 +80,13 @@ public final class EndToEndTest {
         scenarios.run("a second consumer, in a group, reads the same", this::readAsGroup);
         scenarios.run("seeking by time finds the right records in the tiered part", this::seekByTime);
         scenarios.run("read_committed leaves out the aborted transactions in the tiered part", this::transactions);
+        scenarios.run("batches of every codec come back as they were written", this::codecs);
         scenarios.run("the MBeans count what was copied and fetched", this::metrics);
         scenarios.run("after kill -9 and a new start everything still reads back", this::killAndRestart);
+        scenarios.run("DeleteRecords takes the segments before the offset out of the store", this::deleteRecords);
+        scenarios.run("retention by size keeps so many bytes, the newest", this::retentionBySize);
+        scenarios.run("retention by time takes everything out of the store", this::retentionByTime);
+        scenarios.run("tiering switched off with delete.on.disable empties the store", this::disable);
         scenarios.run("deleting the topics empties the store", this::deleteTopics);
         scenarios.run("an unknown configuration key is refused by name", this::unknownKey);
         if (store.isS3()) {
@@ -136,16 +146,16 @@ public final class EndToEndTest {
     }
 
     private void readBack() {
-        requireAsProduced(workload().readAll(topic(), ignored -> { }));
+        requireRead(workload().readAll(topic(), ignored -> { }), produced);
     }
 
     private void readAsGroup() {
-        requireAsProduced(workload().readAllAsGroup(topic(), "second-reader"));
+        requireRead(workload().readAllAsGroup(topic(), "second-reader"), produced);
     }
 
-    private void requireAsProduced(Workload.ReadResult result) {
-        Scenarios.require(result.matches(produced),
-                "all records are as produced: read " + result.digests() + ", produced " + produced + ", " + result.differences());
+    private static void requireRead(Workload.ReadResult result, List<RecordDigest> written) {
+        Scenarios.require(result.matches(written),
+                "all records are as produced: read " + result.digests() + ", produced " + written + ", " + result.differences());
     }
 
     private void seekByTime() {
@@ -173,6 +183,19 @@ public final class EndToEndTest {
         }
     }
 
+    private void codecs() throws IOException {
+        try (Topic compressed = Topic.create(broker(), COMPRESSED_TOPIC, 1, SEGMENT_BYTES)) {
+            // Uncompressed last: what is left in the active segment is of these.
+            List<RecordDigest> written = workload().produceCompressed(compressed, StoredBatches.CODECS, CODEC_BYTES);
+            long lastCompressed = written.get(0).records() * (StoredBatches.CODECS.size() - 1) / StoredBatches.CODECS.size();
+            Await.until("the compressed batches off the local disk", TIERING_LIMIT,
+                    () -> compressed.earliestLocalOffsets()[0] > lastCompressed);
+            requireRead(workload().readAll(compressed, ignored -> { }), written);
+            Set<String> stored = StoredBatches.codecs(store.view(), compressed);
+            Scenarios.require(stored.equals(Set.copyOf(StoredBatches.CODECS)), "each codec is in the store: " + stored);
+        }
+    }
+
     private void metrics() {
         try (PluginMetrics metrics = new PluginMetrics(broker())) {
             OptionalDouble copied = metrics.read("copy", "segments_total");
@@ -188,13 +211,83 @@ public final class EndToEndTest {
     private void killAndRestart() {
         broker().kill();
         broker.start();
-        requireAsProduced(workload().readAll(topic(), ignored -> { }));
+        requireRead(workload().readAll(topic(), ignored -> { }), produced);
+    }
+
+    private void deleteRecords() {
+        long offset = topic().earliestLocalOffsets()[0] / 2;
+        topic.deleteRecords(0, offset);
+        Scenarios.require(topic.earliestOffsets()[0] == offset, "the partition begins at the offset");
+        List<Long> kept = segments.rolledBaseOffsets(0);
+        long first = kept.stream().filter(base -> base <= offset).reduce((earlier, later) -> later).orElseThrow();
+        Scenarios.require(first > 0, "there are segments before the offset");
+        kept.removeIf(base -> base < first);
+        Await.until("only the segments from the offset on in the store", DELETE_LIMIT,
+                () -> segments.baseOffsetsInStore(store.view(), 0).equals(kept));
+        requireReadFromBeginning();
+    }
+
+    private void retentionBySize() {
+        long most = 5L * SEGMENT_BYTES;
+        topic().alter(Map.of("retention.bytes", String.valueOf(most)));
+        Await.until("no more than retention.bytes of each partition in the store", DELETE_LIMIT,
+                () -> IntStream.range(0, PARTITIONS).allMatch(partition -> segments.bytesInStore(store.view(), partition) <= most));
+        for (int partition = 0; partition < PARTITIONS; partition++) {
+            List<Long> rolled = segments.rolledBaseOffsets(partition);
+            List<Long> stored = segments.baseOffsetsInStore(store.view(), partition);
+            Scenarios.require(stored.size() >= 3, "no more went than had to: " + stored);
+            Scenarios.require(stored.equals(rolled.subList(rolled.size() - stored.size(), rolled.size())),
+                    "the newest are left: " + stored);
+        }
+        requireReadFromBeginning();
+    }
+
+    private void requireReadFromBeginning() {
+        long[] first = topic.earliestOffsets();
+        Workload.ReadResult result = workload().readFrom(topic, first, ignored -> { });
+        long wanted = Arrays.stream(topic.endOffsets()).sum() - Arrays.stream(first).sum();
+        Scenarios.require(result.differences().isEmpty() && result.records() == wanted,
+                "all records from " + Arrays.toString(first) + " on are as produced: " + result.differences());
+    }
+
+    private void retentionByTime() {
+        // The records' timestamps are long past, so this is the end of all of them, those in the active segment too.
+        topic().alter(Map.of("retention.ms", "1000", "local.retention.ms", "-2"));
+        Await.until("no segment of the topic in the store", DELETE_LIMIT,
+                () -> store.view().list().keySet().stream().noneMatch(segments::isOfTopic));
+        Await.until("an empty topic", DELETE_LIMIT, () -> Arrays.equals(topic.earliestOffsets(), topic.endOffsets()));
+        // Offsets go on where they were.
+        long[] ends = topic.endOffsets();
+        for (int partition = 0; partition < PARTITIONS; partition++) {
+            Scenarios.require(ends[partition] == produced.get(partition).records(), "no offset is lost: " + Arrays.toString(ends));
+        }
+    }
+
+    private void disable() {
+        try (Topic compressed = Topic.existing(broker(), COMPRESSED_TOPIC, 1)) {
+            long firstLocal = compressed.earliestLocalOffsets()[0];
+            Scenarios.require(inStore(compressed) && compressed.earliestOffsets()[0] == 0, "it is tiered");
+            compressed.alter(Map.of("remote.storage.enable", "false", "remote.log.delete.on.disable", "true"));
+            Await.until("nothing of the topic in the store", DELETE_LIMIT, () -> !inStore(compressed));
+            Await.until("a topic that begins with its local part", DELETE_LIMIT,
+                    () -> compressed.earliestOffsets()[0] == firstLocal);
+            Workload.ReadResult result = workload().readFrom(compressed, new long[] {firstLocal}, ignored -> { });
+            Scenarios.require(result.differences().isEmpty() && result.records() > 0,
+                    "the local part is as produced: " + result.differences());
+        }
+    }
+
+    private boolean inStore(Topic any) {
+        return store.view().list().keySet().stream().anyMatch(key -> key.contains("/" + any.name() + "/"));
     }
 
     private void deleteTopics() {
+        Scenarios.require(!store.view().list().isEmpty(), "there is something in the store");
         topic().delete();
-        try (Topic payments = Topic.existing(broker, "payments", 1)) {
-            payments.delete();
+        for (String name : List.of("payments", COMPRESSED_TOPIC)) {
+            try (Topic other = Topic.existing(broker, name, 1)) {
+                other.delete();
+            }
         }
         Await.until("an empty store", DELETE_LIMIT, () -> store.view().list().isEmpty());
     }

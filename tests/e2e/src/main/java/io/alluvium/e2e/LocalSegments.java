@@ -15,6 +15,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import java.util.concurrent.ConcurrentSkipListMap;
+import java.util.stream.Collectors;
 
 /**
  * Keeps the broker's own segment files of a topic from being lost: a thread gives each file a second name (a hard link)
@@ -65,6 +66,33 @@ final class LocalSegments implements AutoCloseable {
         return rolled;
     }
 
+    /** The base offsets of the closed segments of a partition, in order. */
+    List<Long> rolledBaseOffsets(int partition) {
+        return rolled().keySet().stream()
+                .filter(name -> name.startsWith(partition + "/"))
+                .map(name -> Long.parseLong(name.substring(name.indexOf('/') + 1)))
+                .sorted()
+                .collect(Collectors.toCollection(ArrayList::new));
+    }
+
+    /** The base offsets of the segments of a partition that are complete in the store, in order. */
+    List<Long> baseOffsetsInStore(BucketView view, int partition) {
+        return view.list().keySet().stream()
+                .filter(key -> isOfPartition(key, partition) && key.endsWith(".manifest"))
+                .map(key -> key.substring(key.lastIndexOf('/') + 1))
+                .map(file -> Long.parseLong(file.substring(0, file.indexOf('-'))))
+                .sorted()
+                .toList();
+    }
+
+    /** Bytes of the log objects of a partition. */
+    long bytesInStore(BucketView view, int partition) {
+        return view.list().entrySet().stream()
+                .filter(object -> isOfPartition(object.getKey(), partition) && object.getKey().endsWith(SUFFIX))
+                .mapToLong(Map.Entry::getValue)
+                .sum();
+    }
+
     /** How many segments of the topic are complete in the store: those that have a manifest. */
     int inStore(BucketView view) {
         return (int) view.list().keySet().stream().filter(key -> isOfTopic(key) && key.endsWith(".manifest")).count();
@@ -102,8 +130,13 @@ final class LocalSegments implements AutoCloseable {
                 .toList();
     }
 
-    private boolean isOfTopic(String key) {
+    /** Whether an object is one of the topic's. */
+    boolean isOfTopic(String key) {
         return key.contains("/" + topic.name() + "/");
+    }
+
+    private boolean isOfPartition(String key, int partition) {
+        return isOfTopic(key) && key.contains("/" + partition + "/");
     }
 
     @Override

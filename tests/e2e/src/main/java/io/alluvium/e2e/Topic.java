@@ -11,10 +11,15 @@ import java.util.concurrent.TimeoutException;
 import java.util.stream.IntStream;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AdminClientConfig;
+import org.apache.kafka.clients.admin.AlterConfigOp;
+import org.apache.kafka.clients.admin.AlterConfigOp.OpType;
+import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
+import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.common.KafkaFuture;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.config.ConfigResource;
 
 /** One tiered topic, through Kafka's admin client: make it, ask where its local part begins, delete it. */
 final class Topic implements AutoCloseable {
@@ -83,6 +88,22 @@ final class Topic implements AutoCloseable {
     /** For each partition, the first offset whose timestamp is the given one or later. */
     long[] offsetsForTime(long timestampMillis) {
         return offsets(OffsetSpec.forTimestamp(timestampMillis));
+    }
+
+    /** Changes settings of the topic. */
+    void alter(Map<String, String> settings) {
+        List<AlterConfigOp> changes = settings.entrySet().stream()
+                .map(setting -> new AlterConfigOp(new ConfigEntry(setting.getKey(), setting.getValue()), OpType.SET))
+                .toList();
+        ConfigResource resource = new ConfigResource(ConfigResource.Type.TOPIC, name);
+        await("changing topic " + name, admin.incrementalAlterConfigs(Map.of(resource, changes)).all());
+    }
+
+    /** Deletes the records of a partition before the offset. */
+    void deleteRecords(int partition, long beforeOffset) {
+        Map<TopicPartition, RecordsToDelete> wanted =
+                Map.of(new TopicPartition(name, partition), RecordsToDelete.beforeOffset(beforeOffset));
+        await("deleting records of " + name, admin.deleteRecords(wanted).all());
     }
 
     void delete() {

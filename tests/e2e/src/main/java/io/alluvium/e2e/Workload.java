@@ -42,11 +42,23 @@ final class Workload {
     /** Writes records until their keys and values amount to the size; the digest of each partition. */
     List<RecordDigest> produce(Topic topic, long bytes, LongConsumer progress) {
         List<RecordDigest> digests = newDigests(topic.partitions());
+        produceMore(topic, "none", bytes, digests, progress);
+        return digests;
+    }
+
+    /** Writes as many bytes of records with each codec in turn, one after the other into the same partitions. */
+    List<RecordDigest> produceCompressed(Topic topic, List<String> codecs, long bytesEach) {
+        List<RecordDigest> digests = newDigests(topic.partitions());
+        codecs.forEach(codec -> produceMore(topic, codec, bytesEach, digests, ignored -> { }));
+        return digests;
+    }
+
+    private void produceMore(Topic topic, String codec, long bytes, List<RecordDigest> digests, LongConsumer progress) {
         AtomicReference<Exception> failure = new AtomicReference<>();
         long produced = 0;
-        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(producerSettings(),
+        try (KafkaProducer<byte[], byte[]> producer = new KafkaProducer<>(producerSettings(codec),
                 new ByteArraySerializer(), new ByteArraySerializer())) {
-            for (long index = 0; produced < bytes; index++) {
+            for (long index = digests.get(0).records(); produced < bytes; index++) {
                 for (int partition = 0; partition < topic.partitions(); partition++) {
                     produced += send(producer, topic, partition, index, digests.get(partition), failure);
                 }
@@ -57,7 +69,6 @@ final class Workload {
         if (failure.get() != null) {
             throw new HarnessException("producing failed", failure.get());
         }
-        return digests;
     }
 
     private long send(KafkaProducer<byte[], byte[]> producer, Topic topic, int partition, long index,
@@ -102,10 +113,15 @@ final class Workload {
 
     /** Reads everything from offset 0 to the end, partitions assigned by hand. */
     ReadResult readAll(Topic topic, LongConsumer progress) {
+        return readFrom(topic, new long[topic.partitions()], progress);
+    }
+
+    /** Reads everything from the given offset of each partition to the end. */
+    ReadResult readFrom(Topic topic, long[] first, LongConsumer progress) {
         try (KafkaConsumer<byte[], byte[]> consumer = consumer(Map.of())) {
             consumer.assign(topic.topicPartitions());
-            consumer.seekToBeginning(topic.topicPartitions());
-            return read(consumer, topic, progress);
+            topic.topicPartitions().forEach(partition -> consumer.seek(partition, first[partition.partition()]));
+            return read(consumer, topic, first, progress);
         }
     }
 
@@ -114,14 +130,13 @@ final class Workload {
         try (KafkaConsumer<byte[], byte[]> consumer =
                 consumer(Map.of("group.id", group, "auto.offset.reset", "earliest"))) {
             consumer.subscribe(List.of(topic.name()));
-            return read(consumer, topic, ignored -> { });
+            return read(consumer, topic, new long[topic.partitions()], ignored -> { });
         }
     }
 
-    private ReadResult read(KafkaConsumer<byte[], byte[]> consumer, Topic topic, LongConsumer progress) {
+    private ReadResult read(KafkaConsumer<byte[], byte[]> consumer, Topic topic, long[] first, LongConsumer progress) {
         long started = System.nanoTime();
-        long[] ends = topic.endOffsets();
-        long wanted = Arrays.stream(ends).sum();
+        long wanted = Arrays.stream(topic.endOffsets()).sum() - Arrays.stream(first).sum();
         List<RecordDigest> digests = newDigests(topic.partitions());
         List<String> differences = new ArrayList<>();
         long records = 0;
@@ -129,7 +144,7 @@ final class Workload {
         long lastNews = System.nanoTime();
         while (records < wanted) {
             for (ConsumerRecord<byte[], byte[]> record : consumer.poll(POLL)) {
-                compare(record, digests.get(record.partition()), differences);
+                compare(record, first[record.partition()], digests.get(record.partition()), differences);
                 records++;
                 bytes += record.key().length + record.value().length;
                 lastNews = System.nanoTime();
@@ -143,8 +158,9 @@ final class Workload {
         return new ReadResult(digests, differences, Duration.ofNanos(System.nanoTime() - started));
     }
 
-    private void compare(ConsumerRecord<byte[], byte[]> record, RecordDigest digest, List<String> differences) {
-        long index = digest.records();
+    private void compare(
+            ConsumerRecord<byte[], byte[]> record, long first, RecordDigest digest, List<String> differences) {
+        long index = first + digest.records();
         int partition = record.partition();
         boolean same = record.offset() == index
                 && record.timestamp() == generator.timestamp(index)
@@ -195,9 +211,10 @@ final class Workload {
         return new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer());
     }
 
-    private Map<String, Object> producerSettings() {
+    private Map<String, Object> producerSettings(String codec) {
         return Map.of(
                 "bootstrap.servers", bootstrapServers,
+                "compression.type", codec,
                 "acks", "all",
                 "enable.idempotence", "true",
                 "batch.size", "65536",
