@@ -2,7 +2,7 @@
 
 # Scripts must see Ctrl-C as it comes, and each target is one script: nothing is run in parallel.
 .NOTPARALLEL:
-.PHONY: help demo test test-minio bench-copy bench-read bench-parts build lint fuzz stress deny clean
+.PHONY: help demo test test-minio test-versions bench-copy bench-read bench-parts build lint fuzz stress deny clean
 .DEFAULT_GOAL := help
 
 help:
@@ -11,6 +11,7 @@ help:
 	@echo '                 S3_BUCKET=.. S3_ACCESS_KEY=.. S3_SECRET_KEY=.. [S3_REGION=..] [S3_CA_FILE=..]; KEEP=1 keeps the files'
 	@echo 'make test        every check: lint, unit, conformance, JNI, layering, a real broker end to end'
 	@echo 'make test-minio  the S3 suites, JUnit, the broker test and the demo on a real MinIO'
+	@echo 'make test-versions  the broker test on each Kafka version, to docs/COMPATIBILITY.md'
 	@echo 'make bench-copy  what a copy costs beside the raw limit, on a real MinIO (docs/BENCHMARKS.md)'
 	@echo 'make bench-read  what reads cost as a broker makes them, beside the raw limit, on a real MinIO (tests/bench/README.md)'
 	@echo 'make bench-parts what chunks, manifests and cached reads cost by themselves'
@@ -30,6 +31,9 @@ test:
 
 test-minio:
 	@tests/tools/run-suites minio
+
+test-versions:
+	@tests/tools/compatibility
 
 bench-copy:
 	@tests/tools/with-s3 minio cargo bench --workspace --bench copy

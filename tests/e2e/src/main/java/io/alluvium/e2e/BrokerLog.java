@@ -11,7 +11,9 @@ final class BrokerLog {
     /** Level, thread, text, logger: what the filters here look for. */
     static final String PATTERN = "[%d] %p [%t] %m (%c)%n";
 
-    private static final String METADATA_NOT_READ_YET = "Remote log metadata cache is not initialized";
+    /** Of one partition; and, before Kafka 4.2, of all of them. */
+    private static final List<String> METADATA_NOT_READ_YET = List.of(
+            "Remote log metadata cache is not initialized", "This instance is in invalid state, initialized: false close: false");
 
     private final Path file;
 
@@ -28,8 +30,8 @@ final class BrokerLog {
     }
 
     /**
-     * Lines at level ERROR or FATAL of the plugin, or of the part of Kafka that calls it; but not what Kafka says when a
-     * consumer comes before it has read its own metadata of remote segments again, which is its usual start.
+     * Lines at level ERROR or FATAL of the plugin, or of the part of Kafka that calls it; but not what Kafka says when it
+     * comes to a partition before it has read its own metadata of remote segments again, which is its usual start.
      */
     List<String> tieringErrors() {
         List<String> lines = text().lines().toList();
@@ -38,7 +40,7 @@ final class BrokerLog {
             String line = lines.get(index);
             String cause = index + 1 < lines.size() ? lines.get(index + 1) : "";
             boolean error = line.contains("] ERROR [") || line.contains("] FATAL [");
-            if (error && concernsTiering(line) && !cause.contains(METADATA_NOT_READ_YET)) {
+            if (error && concernsTiering(line) && METADATA_NOT_READ_YET.stream().noneMatch(cause::contains)) {
                 errors.add(line + " " + cause);
             }
         }
