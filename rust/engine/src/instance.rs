@@ -163,7 +163,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Parses the settings, opens the store and tries it. Blocks the caller for at most 10 seconds.
+    /// Parses the settings, opens the store and tries it, each within limits of its own. Blocks the caller for half a minute at most.
     ///
     /// # Errors
     /// [`ErrorKind::Config`] naming the key to mend; [`ErrorKind::Internal`] when the machine gives no threads.

@@ -188,10 +188,7 @@ impl Cache {
     /// A manifest that is here, without a load.
     pub(crate) fn manifest(&self, segment_id: Uuid) -> Option<Arc<CachedManifest>> {
         match self.lock().order.get(&EntryKey::Manifest(segment_id), Use::from(0)) {
-            Some(Entry::Manifest(manifest)) => {
-                self.metrics.cache_hits.add(1);
-                Some(manifest)
-            }
+            Some(Entry::Manifest(manifest)) => Some(manifest),
             _ => None,
         }
     }

@@ -1,8 +1,8 @@
 //! The duty to load an entry.
 
-use std::sync::Arc;
+use std::{iter, sync::Arc};
 
-use super::{Cache, Entry, EntryKey, Load, Loading, Stocked, order::Taken};
+use super::{Cache, Entry, EntryKey, Load, Loading, State, Stocked, order::Taken};
 use crate::{Error, ErrorKind, Result};
 
 /// The duty to load an entry. Dropping it fails the load.
@@ -21,15 +21,27 @@ impl Ticket {
         self.with_loading(|loading| loading.place.is_some()) == Some(true)
     }
 
+    /// Whether somebody waits for any of these, which are of one cache.
+    pub(crate) fn is_any_wanted<'tickets>(mut tickets: impl Iterator<Item = &'tickets Ticket>) -> bool {
+        let Some(first) = tickets.next() else { return false };
+        let state = first.cache.lock();
+        iter::once(first)
+            .chain(tickets)
+            .any(|ticket| ticket.loading(&state).is_some_and(|loading| loading.place.is_some()))
+    }
+
     /// Whether its result still has a place: not after a purge.
     pub(crate) fn is_registered(&self) -> bool {
         self.with_loading(|_| ()).is_some()
     }
 
     fn with_loading<T>(&self, look: impl FnOnce(&Loading) -> T) -> Option<T> {
-        let state = self.cache.lock();
+        self.loading(&self.cache.lock()).map(look)
+    }
+
+    fn loading<'state>(&self, state: &'state State) -> Option<&'state Loading> {
         let loading = state.loads.get(&self.key)?;
-        Arc::ptr_eq(&loading.load.completion, &self.load.completion).then(|| look(loading))
+        Arc::ptr_eq(&loading.load.completion, &self.load.completion).then_some(loading)
     }
 
     /// Notes that some of its bytes have come.

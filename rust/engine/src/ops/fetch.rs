@@ -134,6 +134,7 @@ fn cached_manifest(shared: &Arc<Shared>, segment: &SegmentRef) -> Option<(Object
         return None;
     }
     let manifest = shared.cache.manifest(segment.metadata.segment_id)?;
+    shared.metrics.cache_hits.add(1);
     // Told by the slow way.
     segment.check(&manifest).ok()?;
     let keys = segment.keys(&shared.config.key_prefix).ok()?;

@@ -68,6 +68,21 @@ fn random_reads_cost_the_chunks_that_they_touch() {
 }
 
 #[test]
+fn who_reads_in_the_middle_of_the_next_segment_does_not_go_on_where_another_is_at_the_end() {
+    let bench = Bench::new(&[24 * MIB, 128 * MIB], &[]);
+    bench.consume(0);
+    assert_idle(&bench.engine);
+    let (requests, gets) = (metric(&bench.engine, "read_ahead", "requests_total"), bench.gets());
+    for position in [70 * MIB, 90 * MIB, 110 * MIB] {
+        bench.fetch(1, position);
+    }
+    assert_idle(&bench.engine);
+    assert_eq!(metric(&bench.engine, "read_ahead", "requests_total"), requests);
+    // A chunk or two each.
+    assert!(bench.gets() <= gets + 6, "{} GETs", bench.gets() - gets);
+}
+
+#[test]
 fn a_failed_load_ahead_is_no_failed_read() {
     let bench = Bench::new(&[48 * MIB], &[("request.attempt.timeout.ms", "1000")]);
     // Every second GET is cut in its body, or answered by an error.

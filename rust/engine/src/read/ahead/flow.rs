@@ -10,7 +10,8 @@
 //! runs have these requests together, and each run one in any case.
 //!
 //! # Invariants
-//! * A body that waits for memory receives nothing, and what the network has kept for it meanwhile tells nothing of the link.
+//! * A body that waits for memory receives nothing, and what the network has kept for it meanwhile tells nothing of what more of them would bring.
+//! * What was seen long ago of few bodies does not stand against what is seen now of more.
 //!
 //! # Not here
 //! How much a run may ask for ([`super::pace`]).
@@ -42,8 +43,8 @@ const STEPS: [u64; 7] = [1, 2, 4, 8, 12, 24, 48];
 /// Requests that there may be in any case: while one ends, the next is on its way.
 const REQUESTS_MIN: u64 = 2;
 
-/// A body of fewer bytes tells nothing of its rate.
-const BODY_MIN: u64 = 256 << 10;
+/// A body of fewer bytes tells nothing of its rate. A chunk as small as this makes the smallest request.
+const BODY_MIN: u64 = 64 << 10;
 
 /// Slices that a step is measured by; the last one weighs as one of them.
 const SAMPLES_MIN: u64 = 5;
@@ -153,7 +154,7 @@ impl Flow {
         state.tried().max(soon).max(REQUESTS_MIN)
     }
 
-    /// Bytes of a request, as they are in the segment.
+    /// Bytes of a request, as they come.
     pub(super) fn request_bytes(&self) -> u64 {
         match self.lock().rate_of_one {
             0 => REQUEST_BYTES,
@@ -223,7 +224,11 @@ impl State {
         let (bodies, rate_of_one) = (slice.least, rate / slice.least);
         self.note_one(rate_of_one);
         let number = STEPS.iter().position(|&most| bodies <= most).unwrap_or(STEPS.len() - 1);
-        let before = self.steps.iter().take(number).rfind(|step| step.is_known());
+        let before = self
+            .steps
+            .iter()
+            .take(number)
+            .rfind(|step| step.is_known() && step.is_fresh());
         let of_one_before = before.map_or(0, |step| step.rate_of_one);
         if let Some(step) = self.steps.get_mut(number) {
             step.add(rate_of_one, bodies, of_one_before, now);
@@ -242,9 +247,16 @@ impl State {
     fn tried(&self) -> u64 {
         let mut most = 0;
         let mut before: Option<&Step> = None;
-        // Several runs may have passed a step from the start.
-        let passed = self.steps.iter().rposition(Step::is_known).unwrap_or(0);
+        // Several runs may have passed a step from the start, or be past one that was seen long ago.
+        let seen = self.steps.iter().rposition(|step| step.is_known() && step.is_fresh());
+        let passed = seen
+            .or_else(|| self.steps.iter().rposition(Step::is_known))
+            .unwrap_or(0);
         for (number, (step, requests)) in self.steps.iter().zip(STEPS).enumerate() {
+            if seen.is_some_and(|seen| number < seen) && !step.is_fresh() {
+                most = requests;
+                continue;
+            }
             let is_of_no_use = before.is_some_and(|before| step.brings_little_more_than(before));
             if is_of_no_use && step.is_fresh() {
                 break;
@@ -408,6 +420,20 @@ mod tests {
         for _ in 0..100 {
             tokio::time::advance(Duration::from_millis(10)).await;
             bodies.iter_mut().for_each(|body| body.arrived(20_000));
+        }
+        assert_eq!(flow.requests_max(), 12);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_seen_of_one_run_does_not_hold_several_back_for_ever() {
+        let flow = Flow::new();
+        receive(&flow, Duration::from_secs(10), |_| 20 * MIB).await;
+        assert!(flow.requests_max() <= 2);
+        // Over slow connections, which six runs use with one request each in any case.
+        let mut bodies: Vec<Receiving> = (0..6).map(|_| flow.receive(false)).collect();
+        for _ in 0..7000 {
+            tokio::time::advance(Duration::from_millis(10)).await;
+            bodies.iter_mut().for_each(|body| body.arrived(40_000));
         }
         assert_eq!(flow.requests_max(), 12);
     }

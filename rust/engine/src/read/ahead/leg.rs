@@ -59,6 +59,10 @@ impl Leg {
         start_offset > self.start_offset && start_offset <= self.end_offset.saturating_add(1)
     }
 
+    pub(super) fn is_of(&self, source: &Source) -> bool {
+        self.segment_id == source.manifest.segment().segment_id
+    }
+
     pub(super) fn is_done(&self) -> bool {
         self.next >= self.chunk_count
     }
@@ -107,10 +111,9 @@ pub(super) fn claim(
         };
         let mut claim = Claim { index, ticket };
         if is_on_disk {
+            let turn = Memory::needed_bytes(source, index).and_then(|bytes| shared.disk_reads.try_ahead(bytes));
+            let Some(turn) = turn else { break };
             let Some(memory) = Memory::ahead(shared, source, index, &mut claim.ticket, run, share) else {
-                break;
-            };
-            let Some(turn) = shared.disk_reads.try_ahead(memory.bytes()) else {
                 break;
             };
             start_disk_load(shared, source, claim, memory, turn, run);

@@ -226,8 +226,13 @@ impl Sharers {
                 });
             }
             lag += first - last;
-            // What each of them holds and may ask for again, as for the first.
-            lag += together().skip(1).map(|(run, _, _)| run.in_use_bytes()).sum::<u64>();
+            // What the last of them holds and may ask for again, as for the first.
+            let followed = together().count() > 1;
+            lag += if followed {
+                runs.first().map_or(0, |(run, _, _)| run.in_use_bytes())
+            } else {
+                0
+            };
         }
         (segments, lag)
     }

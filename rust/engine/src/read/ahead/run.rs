@@ -14,14 +14,17 @@ use tokio::time::Instant;
 
 use super::{
     Share,
+    flow::REQUEST_BYTES,
     leg::{Leg, claim},
     lock,
     pace::Pace,
+    successor::Next,
     turns::Turns,
 };
 use crate::{
     cache::Stock,
     clock::Clock,
+    completion::contained,
     instance::Shared,
     metrics::{Gauge, GaugeGuard},
     read::{
@@ -52,9 +55,6 @@ const READ_IN_ONE_STREAM_MIN: u64 = 2 << 20;
 
 /// A run that was not used for so long is not waited for.
 const FORGOTTEN: Duration = Duration::from_secs(5);
-
-/// How long it is believed that nothing follows a segment, or that it cannot be found out.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
 
 /// A run that was not used for so long has no share.
 const RESTING: Duration = Duration::from_secs(2);
@@ -95,21 +95,11 @@ pub(in crate::read) enum Rank {
     Last,
 }
 
-/// What comes behind the segment.
-#[derive(Debug)]
-enum Next {
-    NotLookedFor,
-    LookedFor,
-    Found(Leg),
-    /// Nothing that is known, at this time.
-    None(Instant),
-}
-
 /// A request of a run that is on its way.
 #[derive(Debug)]
 pub(in crate::read) struct RunningRequest {
     _own: GaugeGuard,
-    /// `None`: it is none at the store.
+    /// `None`: it brings no chunks from the store.
     _all: Option<GaugeGuard>,
 }
 
@@ -190,8 +180,8 @@ impl Run {
         }
     }
 
-    /// The same of a read from disk.
-    pub(in crate::read) fn begin_disk_read(&self) -> RunningRequest {
+    /// The same of what takes nothing from the others: a read from disk, or the search for the next segment.
+    pub(in crate::read) fn begin_beside(&self) -> RunningRequest {
         RunningRequest {
             _own: self.own_requests.enter(),
             _all: None,
@@ -208,12 +198,18 @@ impl Run {
         &self.turns
     }
 
-    /// Notes that a request was given up from a chunk on, since the readers are slower than was thought.
+    /// Notes that its readers are slower than was thought.
+    pub(in crate::read) fn slow_down(&self) {
+        self.lock().pace.slow_down();
+    }
+
+    /// Notes that a request was given up from a chunk on.
     pub(in crate::read) fn gave_up(&self, source: &Source, chunk: ChunkIndex) {
         let mut state = self.lock();
-        state.pace.slow_down();
-        if state.is_at(source) {
-            state.leg.next = state.leg.next.min(chunk.0);
+        let RunState { leg, next, .. } = &mut *state;
+        let legs = [Some(leg), if let Next::Found(leg) = next { Some(leg) } else { None }];
+        for leg in legs.into_iter().flatten().filter(|leg| leg.is_of(source)) {
+            leg.next = leg.next.min(chunk.0);
         }
     }
 
@@ -234,7 +230,9 @@ impl Run {
             return goes_on;
         }
         let at_end = state.position + OVERLAP >= state.leg.length;
-        if !(at_end && state.leg.goes_on_at(segment.start_offset)) {
+        // Only what repeats a part of this segment is begun in its middle.
+        let at_begin = position <= OVERLAP || segment.start_offset <= state.leg.end_offset;
+        if !(at_end && at_begin && state.leg.goes_on_at(segment.start_offset)) {
             return false;
         }
         let next = std::mem::replace(&mut state.next, Next::NotLookedFor);
@@ -292,7 +290,7 @@ impl Run {
             return VecDeque::new();
         }
         state.pace.grow();
-        let request = shared.ahead.flow().request_bytes().min(state.pace.within(share.own));
+        let request = request_bytes(shared, source).min(state.pace.within(share.own));
         let wanted = (request / chunk_size).saturating_sub(1);
         let claimed = claim(shared, source, missed.0 + 1, wanted, self, share);
         // Back to here, where it was further: as this one is missed, others may be that were asked for once.
@@ -376,7 +374,7 @@ impl Run {
         }
         let left = u64::from(leg.chunk_count.saturating_sub(leg.next));
         let free = in_front.window.saturating_sub(in_front.ahead) / chunk_size;
-        let full = (shared.ahead.flow().request_bytes() / chunk_size).max(1);
+        let full = (request_bytes(shared, source) / chunk_size).max(1);
         let wanted = full.min(free).min(left);
         let worth = match self.rank() {
             Rank::First => full.min((in_front.window / 2 / chunk_size).max(1)),
@@ -424,9 +422,9 @@ impl Run {
     /// Finds the segment behind this one, and gets its manifest.
     fn look_for_next(self: &Arc<Self>, shared: &Arc<Shared>, source: &Arc<Source>) {
         let (instance, run, source) = (Arc::clone(shared), Arc::clone(self), Arc::clone(source));
-        let running = self.begin_request();
+        let running = self.begin_beside();
         shared.spawn(async move {
-            let found = match instance.ahead.successors.of(&instance, &source).await {
+            let found = match contained(instance.ahead.successors.of(&instance, &source)).await {
                 Ok(found) => found,
                 Err(error) => {
                     tracing::debug!(key = %source.key, %error, "the next segment was not found");
@@ -464,6 +462,14 @@ impl Run {
     }
 }
 
+/// Bytes of a request, as they are in the segment: as they come, compressed chunks are fewer.
+fn request_bytes(shared: &Shared, source: &Source) -> u64 {
+    let chunks = source.manifest.chunks();
+    let come = u128::from(shared.ahead.flow().request_bytes());
+    let plain = come * u128::from(chunks.plain_length()) / u128::from(chunks.stored_length().max(1));
+    u64::try_from(plain).map_or(REQUEST_BYTES, |plain| plain.min(REQUEST_BYTES))
+}
+
 /// Bytes in front of the reader, and how many there may be.
 struct InFront {
     window: u64,
@@ -471,16 +477,6 @@ struct InFront {
     ahead: u64,
     /// Whether a request was begun.
     begun: bool,
-}
-
-impl Next {
-    fn is_to_be_looked_for(&self) -> bool {
-        match self {
-            Next::NotLookedFor => true,
-            Next::None(looked) => looked.elapsed() >= LOOK_AGAIN,
-            Next::LookedFor | Next::Found(_) => false,
-        }
-    }
 }
 
 impl RunState {
@@ -494,6 +490,6 @@ impl RunState {
     }
 
     fn is_at(&self, source: &Source) -> bool {
-        self.leg.segment_id == source.manifest.segment().segment_id
+        self.leg.is_of(source)
     }
 }

@@ -34,6 +34,30 @@ const NOTHING_REMEMBERED: Duration = Duration::from_secs(10);
 /// Successors that are remembered.
 const REMEMBERED_MAX: NonZeroUsize = NonZeroUsize::new(4096).expect("it is not zero");
 
+/// How long it is believed that nothing follows a segment, or that it cannot be found out.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+
+/// What comes behind a run's segment.
+#[derive(Debug)]
+pub(super) enum Next {
+    NotLookedFor,
+    LookedFor,
+    Found(Leg),
+    /// Nothing that is known, at this time.
+    None(Instant),
+}
+
+impl Next {
+    /// Whether it is not known, or was not for long.
+    pub(super) fn is_to_be_looked_for(&self) -> bool {
+        match self {
+            Next::NotLookedFor => true,
+            Next::None(looked) => looked.elapsed() >= LOOK_AGAIN,
+            Next::LookedFor | Next::Found(_) => false,
+        }
+    }
+}
+
 /// Which segments are known to follow which.
 #[derive(Debug)]
 pub(super) struct Successors(Mutex<LruCache<Uuid, Arc<Found>>>);

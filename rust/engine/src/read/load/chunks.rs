@@ -47,6 +47,11 @@ impl Memory {
         }
     }
 
+    /// Bytes that a chunk takes while it is loaded.
+    pub(in crate::read) fn needed_bytes(source: &Source, index: ChunkIndex) -> Option<u64> {
+        Self::needed(source, index).ok().map(|(total, _)| total)
+    }
+
     /// Waits for it: all in one step, so that nobody holds a part and waits for the rest.
     pub(super) async fn wait(shared: &Shared, source: &Source, index: ChunkIndex) -> Result<Self> {
         let (total, decompressed) = Self::needed(source, index)?;

@@ -12,8 +12,11 @@ use crate::{
     completion::blocking,
 };
 
-/// Limit of a wait for a turn, and of a read; after it, the store is asked.
+/// Limit of a wait for a turn, and of a read, besides the time that the bytes take; after it, the store is asked.
 const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What the slowest disk reads a second that is of any use as a cache.
+const BYTES_PER_MS_MIN: u64 = 8 << 10;
 
 /// The part of the read path's memory that reads may have with them.
 const MEMORY_SHARE: u64 = 4;
@@ -27,7 +30,10 @@ pub(crate) struct DiskReads(Arc<Budget>);
 
 /// The right to one read.
 #[derive(Debug)]
-pub(in crate::read) struct DiskTurn(Reservation);
+pub(in crate::read) struct DiskTurn {
+    _cost: Reservation,
+    limit: Duration,
+}
 
 impl DiskReads {
     /// For a read path that has so many bytes of memory.
@@ -37,21 +43,21 @@ impl DiskReads {
 
     /// Waits for a turn of a read that has so many bytes with it. `None`: there was none in time.
     pub(super) async fn turn(&self, disk: &DiskCache, bytes: u64) -> Option<DiskTurn> {
-        match tokio::time::timeout(TIMEOUT, self.0.reserve(self.cost(bytes))).await {
-            Ok(turn) => turn.ok().map(DiskTurn),
-            Err(_) => {
-                // Those that have them all do not end.
-                disk.hangs(TIMEOUT);
-                None
-            }
-        }
+        let Ok(cost) = tokio::time::timeout(TIMEOUT, self.0.reserve(self.cost(bytes))).await else {
+            // Those that have them all end too late, if at all.
+            disk.hangs(TIMEOUT);
+            return None;
+        };
+        cost.ok().map(|cost| DiskTurn::new(cost, bytes))
     }
 
     /// A turn for something that nobody waits for: half of them are for others.
     pub(in crate::read) fn try_ahead(&self, bytes: u64) -> Option<DiskTurn> {
         let cost = self.cost(bytes);
-        let is_free = self.0.in_use() + cost <= self.0.total() / 2;
-        is_free.then(|| self.0.try_reserve(cost)).flatten().map(DiskTurn)
+        let in_use = self.0.in_use();
+        let is_free = in_use == 0 || in_use + cost <= self.0.total() / 2;
+        let cost = is_free.then(|| self.0.try_reserve(cost)).flatten()?;
+        Some(DiskTurn::new(cost, bytes))
     }
 
     fn cost(&self, bytes: u64) -> u64 {
@@ -59,19 +65,32 @@ impl DiskReads {
     }
 }
 
+/// How long a disk may take for so many bytes.
+fn limit(bytes: u64) -> Duration {
+    TIMEOUT + Duration::from_millis(bytes / BYTES_PER_MS_MIN)
+}
+
 impl DiskTurn {
+    fn new(cost: Reservation, bytes: u64) -> Self {
+        DiskTurn {
+            _cost: cost,
+            limit: limit(bytes),
+        }
+    }
+
     /// Reads; `None`: nothing, or not in time.
     pub(super) async fn read<T, Work>(self, disk: &DiskCache, work: Work) -> Option<T>
     where
         T: Send + 'static,
         Work: FnOnce() -> Option<T> + Send + 'static,
     {
+        let limit = self.limit;
         let read = blocking(move || {
             let read = work();
-            drop(self.0);
+            drop(self);
             Ok(read)
         });
-        match tokio::time::timeout(TIMEOUT, read).await {
+        match tokio::time::timeout(limit, read).await {
             Ok(outcome) => outcome.ok().flatten(),
             Err(_) => {
                 disk.hangs(TIMEOUT);

@@ -11,7 +11,7 @@
 //! # Cancel
 //! What is given up is loaded again by whoever needs it.
 
-use std::{collections::VecDeque, future::Future, sync::Arc, time::Duration};
+use std::{collections::VecDeque, future::Future, iter, sync::Arc, time::Duration};
 
 use alluvium_format::ChunkIndex;
 use tokio::time::Instant;
@@ -165,7 +165,7 @@ pub(in crate::read) fn start_disk_load(
     run: &Arc<Run>,
 ) {
     let (instance, source, run) = (Arc::clone(shared), Arc::clone(source), Arc::clone(run));
-    let running = run.begin_disk_read();
+    let running = run.begin_beside();
     shared.spawn(async move {
         // Without one, whoever needs it finds it missing.
         if let Some(chunk) = chunk_from_disk(&instance, &source, index, memory, turn).await {
@@ -290,8 +290,8 @@ async fn memory_late(
         {
             return Ok(Some(memory));
         }
-        let is_wanted = claim.ticket.is_wanted() || behind.iter().any(|claim| claim.ticket.is_wanted());
-        if is_wanted {
+        let tickets = behind.iter().map(|claim| &claim.ticket);
+        if Ticket::is_any_wanted(iter::once(&claim.ticket).chain(tickets)) {
             let waiting = limited(shared.config.fetch_timeout, Memory::wait(shared, source, claim.index));
             return tokio::select! {
                 biased;
@@ -300,8 +300,11 @@ async fn memory_late(
                 () = place_wanted(shared) => Ok(None),
             };
         }
-        let is_hopeless = run.is_forgotten() || !claim.ticket.is_registered() || Instant::now() >= given_up_at;
-        if is_hopeless || is_place_wanted(shared) {
+        if Instant::now() >= given_up_at {
+            run.slow_down();
+            return Ok(None);
+        }
+        if run.is_forgotten() || !claim.ticket.is_registered() || is_place_wanted(shared) {
             return Ok(None);
         }
         // What readers let go of comes without a change.
