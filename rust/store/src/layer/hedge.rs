@@ -16,8 +16,8 @@
 //!
 //! # Invariants
 //! * Only GETs. What writes may not happen twice, and nobody waits for what looks up or lists.
-//! * Hedges are at most one in twenty of the GETs, and a small burst: a store that has become slow for all has no more to do than before. Of a
-//!   GET for many mebibytes each counts as one, once it has come: it stands for many GETs, and may halt at any of them.
+//! * Hedges are at most one in twenty of the GETs, and a small burst: a store that has become slow for all has no more to do than before. A
+//!   GET counts again with each mebibyte behind the first that has begun to come: it stands for many GETs, and may halt at any of them.
 //! * A hedge takes a free permit or is not sent; it never waits for one and passes nobody who does. It gives it back when the race is over.
 //! * None while the store is away or has asked for fewer requests of late.
 //! * A GET is measured by its first request alone, one that is overtaken by the time it had taken until then: a p95 without its slowest
@@ -171,14 +171,14 @@ impl Hedges {
 
     /// The body, ended as one that broke if it comes to a halt.
     fn watched(self: &Arc<Self>, key: &Key, answer: GetObject) -> GetObject {
-        let state = (answer.body, Arc::clone(self), key.clone(), 0);
+        let state = (answer.body, Arc::clone(self), key.clone(), BYTES_AS_GET);
         let body = stream::unfold(Some(state), |state| async move {
-            let (mut body, hedges, key, uncounted) = state?;
+            let (mut body, hedges, key, counted) = state?;
             loop {
                 match tokio::time::timeout(DELAY_MAX, body.next()).await {
                     Ok(Some(Ok(piece))) => {
-                        let uncounted = hedges.arrived(uncounted + piece.len());
-                        return Some((Ok(piece), Some((body, hedges, key, uncounted))));
+                        let counted = hedges.arrived(counted, piece.len());
+                        return Some((Ok(piece), Some((body, hedges, key, counted))));
                     }
                     Ok(Some(Err(error))) => return Some((Err(error), None)),
                     Ok(None) => return None,
@@ -199,12 +199,13 @@ impl Hedges {
         }
     }
 
-    /// Counts what a body has brought. What is too little to count is given back.
-    fn arrived(&self, bytes: usize) -> usize {
-        if let Ok(gets @ 1..) = u32::try_from(bytes / BYTES_AS_GET) {
-            self.recent().earn(gets);
+    /// Counts bytes of a body of which the next `counted` are counted already; how many are so then.
+    fn arrived(&self, counted: usize, bytes: usize) -> usize {
+        let gets = bytes.saturating_sub(counted).div_ceil(BYTES_AS_GET);
+        if gets > 0 {
+            self.recent().earn(u32::try_from(gets).unwrap_or(u32::MAX));
         }
-        bytes % BYTES_AS_GET
+        counted + gets * BYTES_AS_GET - bytes
     }
 
     /// Learns from a first request that had no rival or has beaten it.

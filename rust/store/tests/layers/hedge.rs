@@ -1,16 +1,17 @@
 //! Second requests for slow GETs.
 
+mod bodies;
+
 use std::{sync::Arc, time::Duration};
 
 use alluvium_store::{
-    ErrorKind, GetObject, Key, ObjectStore, Operation, Payload, StoreResult,
+    ErrorKind, GetObject, ObjectStore, Operation, StoreResult,
     layer::{
         Guards, Policies, guarded,
         limit::LimitSnapshot,
         metrics::{MetricsSnapshot, StoreMetrics},
     },
 };
-use bytes::Bytes;
 use futures::{FutureExt, StreamExt, future::join_all, stream};
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use tokio::time::Instant;
@@ -252,57 +253,6 @@ async fn who_has_no_right_to_a_hedge_asks_again() {
     slow.await.expect("an answer");
     assert!(begin.elapsed() <= seconds(USUAL * 2.0), "{:?}", begin.elapsed());
     assert_eq!(bench.hedges(), (4, 4));
-    bench.assert_idle();
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_rest_of_a_body_that_halts_is_asked_for_once_more() {
-    let bench = Bench::used().await;
-    let (before, begin) = (bench.hedges().0, Instant::now());
-    let (answer, _) = bench.get([Step::Halt(3), Step::Pass]).await;
-    assert_eq!(answer.expect("an answer").collect().await.expect("a body"), "bytes");
-    // Two seconds of silence, and the pause before an attempt.
-    assert!(begin.elapsed() < seconds(3.0), "{:?}", begin.elapsed());
-    assert_eq!(bench.hedges().0, before + 1);
-    bench.assert_idle();
-
-    // Where each of them halts there are soon no more hedges, and the others have their time.
-    let mut silent = 0;
-    for _ in 0..20 {
-        let (answer, _) = bench.get([Step::Halt(3), Step::Pass]).await;
-        let begin = Instant::now();
-        assert_eq!(answer.expect("an answer").collect().await.expect("a body"), "bytes");
-        silent += u32::from(begin.elapsed() > seconds(10.0));
-    }
-    assert!(silent >= 16, "{silent}");
-    // Three were saved up, and the forty GETs have earned two.
-    assert_eq!(bench.hedges().0, before + 5);
-    bench.assert_idle();
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_mebibyte_that_comes_counts_as_a_get() {
-    let bench = Bench::used().await;
-    let large = Key::new("large").expect("a valid key");
-    let bytes = Bytes::from(vec![7; (16 << 20) + 5]);
-    bench
-        .base
-        .inner
-        .put(&large, Payload::new(bytes.clone()))
-        .await
-        .expect("a put");
-    let mut silent = 0;
-    for number in 0..60 {
-        // Every third body halts, after a while.
-        let halts = (number % 3 == 0).then_some(Step::Halt(5 << 20));
-        bench.script(halts.into_iter().chain([Step::Pass]));
-        let begin = Instant::now();
-        let answer = bench.store.get(&large, None).await.expect("an answer");
-        assert_eq!(answer.collect().await.expect("a body"), bytes);
-        bench.base.steps.lock().expect("no panic").clear();
-        silent += u32::from(begin.elapsed() > seconds(3.0));
-    }
-    assert_eq!(silent, 0);
     bench.assert_idle();
 }
 
