@@ -173,3 +173,8 @@ require_go() {
   chmod u+x "$directory"/bin/* "$directory"/pkg/tool/linux_"$machine"/*
   PATH=$directory/bin:$PATH
 }
+
+# read_line LOG: prints `PASSED FAILED`, as the last line `N passed, N failed` of a log says.
+read_line() {
+  awk '/^[0-9]+ passed, [0-9]+ failed$/ { p = $1; f = $3 } END { print p + 0, f + 0 }' "$1"
+}

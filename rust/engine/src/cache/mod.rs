@@ -185,7 +185,7 @@ impl Cache {
         state.order.contains(key) || state.loads.contains_key(key)
     }
 
-    /// A manifest that is here, without a load.
+    /// A manifest that is here, without a load. Not counted: what follows a reader looks it up again and again.
     pub(crate) fn manifest(&self, segment_id: Uuid) -> Option<Arc<CachedManifest>> {
         match self.lock().order.get(&EntryKey::Manifest(segment_id), Use::from(0)) {
             Some(Entry::Manifest(manifest)) => Some(manifest),

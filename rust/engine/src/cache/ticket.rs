@@ -18,7 +18,7 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// Whether somebody waits for it.
     pub(crate) fn is_wanted(&self) -> bool {
-        self.with_loading(|loading| loading.place.is_some()) == Some(true)
+        Ticket::is_any_wanted(iter::once(self))
     }
 
     /// Whether somebody waits for any of these, which are of one cache.
@@ -32,13 +32,10 @@ impl Ticket {
 
     /// Whether its result still has a place: not after a purge.
     pub(crate) fn is_registered(&self) -> bool {
-        self.with_loading(|_| ()).is_some()
+        self.loading(&self.cache.lock()).is_some()
     }
 
-    fn with_loading<T>(&self, look: impl FnOnce(&Loading) -> T) -> Option<T> {
-        self.loading(&self.cache.lock()).map(look)
-    }
-
+    /// Its place: after a purge it may be gone, or be that of a later load.
     fn loading<'state>(&self, state: &'state State) -> Option<&'state Loading> {
         let loading = state.loads.get(&self.key)?;
         Arc::ptr_eq(&loading.load.completion, &self.load.completion).then_some(loading)
@@ -68,9 +65,8 @@ impl Ticket {
         }
         let dropped = {
             let mut state = self.cache.lock();
-            match state.loads.get(&self.key) {
-                Some(loading) if Arc::ptr_eq(&loading.load.completion, &self.load.completion) => {
-                    let place = loading.place;
+            match self.loading(&state).map(|loading| loading.place) {
+                Some(place) => {
                     state.loads.remove(&self.key);
                     match &result {
                         Ok(entry) => {
@@ -93,8 +89,7 @@ impl Ticket {
                         }
                     }
                 }
-                // After a purge, its place may be gone or be that of a later load.
-                _ => Vec::new(),
+                None => Vec::new(),
             }
         };
         drop(dropped);

@@ -100,7 +100,7 @@ pub static DEFINITIONS: &[Definition] = &[
     counter("read_ahead", "abandoned_total", "requests", "GETs that were given up: their readers were gone, or left no memory for them.", |from| from.metrics.ahead_abandoned.get()),
     counter("read_ahead", "memory_waits_total", "waits", "Times that one of these GETs had to wait for memory. Many of them: a larger cache.memory.bytes would let readers be faster.", |from| from.metrics.ahead_memory_waits.get()),
     gauge("read_ahead", "bytes", "bytes", "Bytes that were loaded ahead, or are being loaded, and that nobody has read.", |from| signed(from.cache.ahead_bytes())),
-    gauge("read_ahead", "requests_running", "requests", "GETs for them under way.", |from| from.ahead.requests()),
+    gauge("read_ahead", "requests_running", "requests", "GETs that read ahead, under way.", |from| from.ahead.requests()),
     counter("disk", "hits_total", "lookups", "Chunks and manifests read from the disk cache.", |from| from.metrics.disk.hits.get()),
     counter("disk", "misses_total", "lookups", "Chunks and manifests that were not in the disk cache, or were of no use.", |from| from.metrics.disk.misses.get()),
     counter("disk", "writes_total", "writes", "Chunks and manifests written to the disk cache.", |from| from.metrics.disk.writes.get()),

@@ -224,11 +224,7 @@ impl State {
         let (bodies, rate_of_one) = (slice.least, rate / slice.least);
         self.note_one(rate_of_one);
         let number = STEPS.iter().position(|&most| bodies <= most).unwrap_or(STEPS.len() - 1);
-        let before = self
-            .steps
-            .iter()
-            .take(number)
-            .rfind(|step| step.is_known() && step.is_fresh());
+        let before = self.steps.iter().take(number).rfind(|step| step.is_current());
         let of_one_before = before.map_or(0, |step| step.rate_of_one);
         if let Some(step) = self.steps.get_mut(number) {
             step.add(rate_of_one, bodies, of_one_before, now);
@@ -248,7 +244,7 @@ impl State {
         let mut most = 0;
         let mut before: Option<&Step> = None;
         // Several runs may have passed a step from the start, or be past one that was seen long ago.
-        let seen = self.steps.iter().rposition(|step| step.is_known() && step.is_fresh());
+        let seen = self.steps.iter().rposition(Step::is_current);
         let passed = seen
             .or_else(|| self.steps.iter().rposition(Step::is_known))
             .unwrap_or(0);
@@ -298,6 +294,11 @@ impl Step {
 
     fn is_fresh(&self) -> bool {
         self.at.is_some_and(|at| at.elapsed() < REFUSED)
+    }
+
+    /// Whether what is known was seen of late.
+    fn is_current(&self) -> bool {
+        self.is_known() && self.is_fresh()
     }
 
     fn add(&mut self, rate_of_one: u64, bodies: u64, of_one_before: u64, now: Instant) {

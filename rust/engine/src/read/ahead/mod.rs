@@ -227,12 +227,7 @@ impl Sharers {
             }
             lag += first - last;
             // What the last of them holds and may ask for again, as for the first.
-            let followed = together().count() > 1;
-            lag += if followed {
-                runs.first().map_or(0, |(run, _, _)| run.in_use_bytes())
-            } else {
-                0
-            };
+            lag += together().nth(1).map_or(0, |(run, _, _)| run.in_use_bytes());
         }
         (segments, lag)
     }

@@ -2,6 +2,7 @@
 
 use std::{
     collections::VecDeque,
+    iter,
     sync::{
         Arc, Mutex, MutexGuard,
         atomic::{AtomicU64, Ordering},
@@ -207,8 +208,8 @@ impl Run {
     pub(in crate::read) fn gave_up(&self, source: &Source, chunk: ChunkIndex) {
         let mut state = self.lock();
         let RunState { leg, next, .. } = &mut *state;
-        let legs = [Some(leg), if let Next::Found(leg) = next { Some(leg) } else { None }];
-        for leg in legs.into_iter().flatten().filter(|leg| leg.is_of(source)) {
+        let next = if let Next::Found(leg) = next { Some(leg) } else { None };
+        for leg in iter::once(leg).chain(next).filter(|leg| leg.is_of(source)) {
             leg.next = leg.next.min(chunk.0);
         }
     }

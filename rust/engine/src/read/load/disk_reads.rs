@@ -15,7 +15,7 @@ use crate::{
 /// Limit of a wait for a turn, and of a read, besides the time that the bytes take; after it, the store is asked.
 const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the slowest disk reads a second that is of any use as a cache.
+/// What the slowest disk reads in a millisecond that is of any use as a cache.
 const BYTES_PER_MS_MIN: u64 = 8 << 10;
 
 /// The part of the read path's memory that reads may have with them.
@@ -65,16 +65,11 @@ impl DiskReads {
     }
 }
 
-/// How long a disk may take for so many bytes.
-fn limit(bytes: u64) -> Duration {
-    TIMEOUT + Duration::from_millis(bytes / BYTES_PER_MS_MIN)
-}
-
 impl DiskTurn {
     fn new(cost: Reservation, bytes: u64) -> Self {
         DiskTurn {
             _cost: cost,
-            limit: limit(bytes),
+            limit: TIMEOUT + Duration::from_millis(bytes / BYTES_PER_MS_MIN),
         }
     }
 

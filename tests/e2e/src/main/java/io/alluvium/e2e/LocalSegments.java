@@ -95,7 +95,7 @@ final class LocalSegments implements AutoCloseable {
 
     /** How many segments of the topic are complete in the store: those that have a manifest. */
     int inStore(BucketView view) {
-        return (int) view.list().keySet().stream().filter(key -> isOfTopic(key) && key.endsWith(".manifest")).count();
+        return (int) view.list().keySet().stream().filter(key -> topic.owns(key) && key.endsWith(".manifest")).count();
     }
 
     /** Whether every closed segment is in the store and only the active ones are on the broker's disk. */
@@ -126,17 +126,12 @@ final class LocalSegments implements AutoCloseable {
     /** The keys of the `.log` objects of a segment that is named as in {@link #rolled}: one, if all is well. */
     List<String> keysOf(Map<String, Long> objects, String segment) {
         return objects.keySet().stream()
-                .filter(key -> isOfTopic(key) && key.contains("/" + segment + "-") && key.endsWith(SUFFIX))
+                .filter(key -> topic.owns(key) && key.contains("/" + segment + "-") && key.endsWith(SUFFIX))
                 .toList();
     }
 
-    /** Whether an object is one of the topic's. */
-    boolean isOfTopic(String key) {
-        return key.contains("/" + topic.name() + "/");
-    }
-
     private boolean isOfPartition(String key, int partition) {
-        return isOfTopic(key) && key.contains("/" + partition + "/");
+        return topic.owns(key) && key.contains("/" + partition + "/");
     }
 
     @Override

@@ -22,7 +22,7 @@ final class StoredBatches {
     static Set<String> codecs(BucketView view, Topic topic) throws IOException {
         Set<String> codecs = new TreeSet<>();
         for (String key : view.list().keySet()) {
-            if (key.contains("/" + topic.name() + "/") && key.endsWith(".log")) {
+            if (topic.owns(key) && key.endsWith(".log")) {
                 try (DataInputStream log = new DataInputStream(view.open(key))) {
                     addCodecs(log, codecs);
                 }

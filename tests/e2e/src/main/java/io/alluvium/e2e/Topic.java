@@ -64,6 +64,11 @@ final class Topic implements AutoCloseable {
         return name;
     }
 
+    /** Whether an object is one of the topic's. */
+    boolean owns(String key) {
+        return key.contains("/" + name + "/");
+    }
+
     int partitions() {
         return partitions;
     }
